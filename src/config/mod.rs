@@ -1,0 +1,1 @@
+//! L4: assembles and validates the configuration; file, environment, flags.

@@ -1,0 +1,1 @@
+//! Patterns of `match`, and the resource names they make. See `rules`.

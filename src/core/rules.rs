@@ -1,0 +1,1 @@
+//! The ordered rule table: first match wins; indexed by literal segments.

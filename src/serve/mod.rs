@@ -1,0 +1,3 @@
+//! L3: the running server.
+
+pub mod settings;

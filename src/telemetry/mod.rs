@@ -1,0 +1,1 @@
+//! L1: what can be seen of a running server: logs and metrics.
