@@ -1,1 +1,5 @@
-fn main() {}
+//! Micro-benchmarks of what every request pays for.
+
+fn main() {
+    divan::main();
+}

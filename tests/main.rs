@@ -1,1 +1,1 @@
-
+//! Integration tests; one topic per module.
