@@ -1,1 +1,3 @@
 //! L1: what can be seen of a running server: logs and metrics.
+
+pub mod clock;

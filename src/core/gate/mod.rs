@@ -199,6 +199,11 @@ impl Gate {
         })
     }
 
+    /// How long an unknown outcome blocks, by the rule of the last request.
+    pub fn settle_after(&self) -> Quarantine {
+        self.settle_after
+    }
+
     /// How many requests wait.
     pub fn waiting(&self) -> usize {
         self.waiting.len()

@@ -1,0 +1,95 @@
+//! One resource's gate with the requests that wait for it, and the shard it lives in.
+
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use tokio::sync::oneshot;
+
+use super::admission::CutSignal;
+use super::{Verdict, new_gate};
+use crate::core::gate::{Action, Admitted, ExchangeId, Gate, Guards, Outcome, PermitId, Ticket};
+use crate::core::{Millis, Resource};
+
+#[derive(Default)]
+pub(super) struct Shard {
+    pub cells: HashMap<Resource, Cell>,
+}
+
+pub(super) struct Cell {
+    pub gate: Gate,
+    pub waiting: HashMap<Ticket, oneshot::Sender<Verdict>>,
+    /// Streaming exchanges that want to be told when they are cut.
+    pub cuts: HashMap<ExchangeId, Arc<CutSignal>>,
+    /// When the timers will wake this gate next; they may wake it earlier than needed, never later.
+    pub wake_at: Option<Millis>,
+}
+
+// === impl Shard ===
+
+impl Shard {
+    pub fn cell(&mut self, resource: &Resource, guards: Guards) -> &mut Cell {
+        self.cells.entry_ref(resource).or_insert_with(|| Cell {
+            gate: new_gate(guards),
+            waiting: HashMap::new(),
+            cuts: HashMap::new(),
+            wake_at: None,
+        })
+    }
+}
+
+// === impl Cell ===
+
+impl Cell {
+    /// Does what can be done at once: admit, refuse, cut. Returns what the ledger has to be asked, and
+    /// when to wake the gate if that is earlier than was planned.
+    pub fn drain(
+        &mut self,
+        now: Millis,
+        fresh: impl Fn() -> PermitId,
+    ) -> (Vec<Action>, Option<Millis>) {
+        let mut todo = Vec::new();
+        loop {
+            let actions = self.gate.take_actions();
+            if actions.is_empty() {
+                break;
+            }
+            for action in actions {
+                match action {
+                    Action::Admit { ticket, admitted } => {
+                        self.tell(now, ticket, Ok(admitted), &fresh)
+                    }
+                    Action::Refuse { ticket, why } => self.tell(now, ticket, Err(why), &fresh),
+                    Action::Cut { exchange } => {
+                        if let Some(signal) = self.cuts.get(&exchange) {
+                            signal.cut();
+                        }
+                    }
+                    ask => todo.push(ask),
+                }
+            }
+        }
+        let next = self.gate.next_deadline();
+        let wake = next.filter(|next| self.wake_at.is_none_or(|planned| *next < planned));
+        if wake.is_some() {
+            self.wake_at = wake;
+        }
+        (todo, wake)
+    }
+
+    fn tell(
+        &mut self,
+        now: Millis,
+        ticket: Ticket,
+        verdict: Verdict,
+        fresh: impl Fn() -> PermitId,
+    ) {
+        let unheard = match self.waiting.remove(&ticket) {
+            Some(sender) => sender.send(verdict),
+            None => Err(verdict),
+        };
+        // Admitted too late: whoever asked is gone, and nothing of it has been sent.
+        if let Err(Ok(Admitted::Write(exchange))) = unheard {
+            self.gate.settle(now, exchange, Outcome::NotSent, fresh());
+        }
+    }
+}

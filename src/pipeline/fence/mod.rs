@@ -1,0 +1,307 @@
+//! Step 5: the fence. Drives one [`Gate`] per resource against the ledger, and validates tokens.
+//!
+//! Gates live in shards behind short locks; nothing is held across an await. What a gate asks of the
+//! ledger is carried out by tasks of the control runtime, which outlives every request.
+
+mod admission;
+mod carry;
+mod cell;
+mod timers;
+mod validate;
+mod view;
+
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+pub use admission::{Admission, CutSignal};
+pub use validate::Validated;
+pub use view::{FenceView, PermitView};
+
+use super::refusal::Refusal;
+use crate::core::gate::{
+    Admitted, Denied, Entering, Entry, Gate, Guards, Incarnation, Kind, PermitId, Quarantine,
+    Ticket,
+};
+use crate::core::{Millis, Resource, Token};
+use crate::lease::AnyLease;
+use crate::ledger::AnyLedger;
+use crate::telemetry::clock;
+use cell::{Cell, Shard};
+use timers::Timers;
+
+/// More than there will be threads; a power of two.
+const SHARDS: usize = 64;
+
+/// How one rule wants its resources fenced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// Refuse the latest token too once its lease has run out.
+    pub require_live: bool,
+    /// Longest wait for older writes to settle.
+    pub drain_wait: Duration,
+    /// How long an unknown outcome blocks successors.
+    pub settle_after: Quarantine,
+    /// A validation older than this is repeated before the commit point.
+    pub revalidate_after: Duration,
+    /// Most requests that wait for one resource.
+    pub max_waiting: usize,
+}
+
+/// The fences of all resources of this replica. Cheap to clone; shared by all threads.
+#[derive(Clone)]
+pub struct Fences(Arc<Inner>);
+
+struct Inner {
+    lease: AnyLease,
+    ledger: AnyLedger,
+    /// Longest wait for one backend call.
+    timeout: Duration,
+    incarnation: Incarnation,
+    /// When this process began, on the monotonic clock: permits of earlier incarnations of the same
+    /// file are abandoned since then at the latest.
+    started: Millis,
+    guards: Guards,
+    control: tokio::runtime::Handle,
+    shards: Box<[Mutex<Shard>]>,
+    hasher: hashbrown::DefaultHashBuilder,
+    serial: AtomicU64,
+    timers: Timers,
+}
+
+/// What [`Fences::new`] needs.
+pub struct Parts {
+    /// The lease backend.
+    pub lease: AnyLease,
+    /// The ledger.
+    pub ledger: AnyLedger,
+    /// Longest wait for one call of the lease backend.
+    pub timeout: Duration,
+    /// This start of this replica.
+    pub incarnation: Incarnation,
+    /// The rules to keep; [`Guards::ALL`] wherever something is at stake.
+    pub guards: Guards,
+}
+
+// === impl Fences ===
+
+impl Fences {
+    /// Fences over a backend and a ledger. Call it in the control runtime: its tasks carry out what
+    /// gates ask for, and wake them when time is up.
+    pub fn new(parts: Parts) -> Fences {
+        let Parts { lease, ledger, timeout, incarnation, guards } = parts;
+        let fences = Fences(Arc::new(Inner {
+            lease,
+            ledger,
+            timeout,
+            incarnation,
+            started: clock::monotonic(),
+            guards,
+            control: tokio::runtime::Handle::current(),
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            hasher: hashbrown::DefaultHashBuilder::default(),
+            serial: AtomicU64::new(1),
+            timers: Timers::default(),
+        }));
+        let weak = Arc::downgrade(&fences.0);
+        tokio::spawn(timers::run(weak));
+        fences
+    }
+
+    /// Enters the fence with a validated token: raises the mark, waits until no older operation is
+    /// left, takes a permit if it is a write. From memory if that was done before for this token.
+    ///
+    /// # Errors
+    /// [`Refusal::StaleToken`], [`Refusal::Draining`], [`Refusal::Busy`], [`Refusal::FenceUnavailable`].
+    /// # Cancel safety
+    /// A dropped call leaves the queue and holds nothing; the mark may stay raised.
+    pub async fn enter(
+        &self,
+        resource: &Resource,
+        token: Token,
+        kind: Kind,
+        policy: &Policy,
+    ) -> Result<Admission, Refusal> {
+        let ticket = Ticket(self.0.serial.fetch_add(1, Ordering::Relaxed));
+        let waiting = self.with(resource, |cell, now, fresh| {
+            let request = Entering {
+                ticket,
+                token,
+                kind,
+                deadline: now + policy.drain_wait,
+                max_waiting: policy.max_waiting,
+                settle_after: policy.settle_after,
+            };
+            match cell.gate.enter(now, request, fresh) {
+                Entry::Admitted(admitted) => Ok(Ok(admitted)),
+                Entry::Denied(denied) => Ok(Err(denied)),
+                Entry::Waiting => {
+                    let (sender, receiver) = oneshot::channel();
+                    cell.waiting.insert(ticket, sender);
+                    Err(receiver)
+                }
+            }
+        });
+        let verdict = match waiting {
+            Ok(verdict) => verdict,
+            Err(receiver) => {
+                // Leaves the queue if this future is dropped while it waits.
+                let mut place = Place { fences: self, resource, ticket: Some(ticket) };
+                let verdict = receiver.await;
+                place.ticket = None;
+                verdict.unwrap_or(Err(Denied::Ledger))
+            }
+        };
+        match verdict {
+            Ok(admitted) => Ok(Admission::new(self, resource, admitted, policy)),
+            Err(denied) => Err(refusal_of(denied, resource, token)),
+        }
+    }
+
+    /// The barrier: validates `token`, raises the mark to it and waits until every older write of the
+    /// resource has settled, at most `policy.drain_wait`.
+    ///
+    /// # Errors
+    /// The refusal that a write with this token would get.
+    /// # Cancel safety
+    /// Cancel safe: a dropped call leaves the queue; the mark may stay raised.
+    pub async fn barrier(
+        &self,
+        resource: &Resource,
+        token: Token,
+        policy: &Policy,
+    ) -> Result<(), Refusal> {
+        self.validate(resource, token, policy).await?;
+        self.enter(resource, token, Kind::Pass, policy).await.map(drop)
+    }
+
+    /// The operator's override: declares every unknown outcome of the resource settled and every permit
+    /// of an earlier incarnation gone. Returns how many permits that freed.
+    ///
+    /// # Errors
+    /// [`Refusal::FenceUnavailable`] if the ledger did not take it.
+    pub async fn settle(&self, resource: &Resource) -> Result<usize, Refusal> {
+        let mine = self.with(resource, |cell, now, fresh| cell.gate.settle_all(now, fresh));
+        let foreign = self.drop_foreign(resource).await?;
+        Ok(mine.max(foreign))
+    }
+
+    /// Reopens a resource that failed closed: its tokens were raised above its mark.
+    pub fn reopen(&self, resource: &Resource) {
+        self.with(resource, |cell, _, _| cell.gate.reopen());
+    }
+
+    /// How many exchanges of all resources are not settled.
+    pub fn unsettled(&self) -> usize {
+        let count = |shard: &Mutex<Shard>| {
+            lock(shard).cells.values().map(|cell| cell.gate.unsettled()).sum::<usize>()
+        };
+        self.0.shards.iter().map(count).sum()
+    }
+
+    /// Runs one step of a resource's gate in its critical section, and has carried out what follows.
+    fn with<T>(
+        &self,
+        resource: &Resource,
+        step: impl FnOnce(&mut Cell, Millis, PermitId) -> T,
+    ) -> T {
+        let inner = &*self.0;
+        let now = clock::monotonic();
+        let fresh = self.fresh();
+        let mut shard = lock(self.shard(resource));
+        let cell = shard.cell(resource, inner.guards);
+        let result = step(cell, now, fresh);
+        let (todo, wake) = cell.drain(now, || self.fresh());
+        drop(shard);
+        if let Some(at) = wake {
+            inner.timers.push(at, resource);
+        }
+        for action in todo {
+            self.carry_out(resource, action);
+        }
+        result
+    }
+
+    fn shard(&self, resource: &Resource) -> &Mutex<Shard> {
+        let hash = self.0.hasher.hash_one(resource);
+        &self.0.shards[hash as usize % SHARDS]
+    }
+
+    fn fresh(&self) -> PermitId {
+        let serial = self.0.serial.fetch_add(1, Ordering::Relaxed);
+        PermitId { incarnation: self.0.incarnation, serial }
+    }
+
+    /// The mark as far as this replica knows that it is durable, without asking the ledger.
+    fn known_mark(&self, resource: &Resource) -> Option<Token> {
+        lock(self.shard(resource)).cells.get(resource).and_then(|cell| cell.gate.mark())
+    }
+}
+
+/// A shard's lock. A panic inside a critical section poisons it; what the gate then holds may be half a
+/// step, so the process must not go on with it.
+fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+    shard.lock().unwrap_or_else(|_| std::process::abort())
+}
+
+/// A place in a queue of waiting requests.
+struct Place<'a> {
+    fences: &'a Fences,
+    resource: &'a Resource,
+    ticket: Option<Ticket>,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket {
+            self.fences.with(self.resource, |cell, _, _| {
+                cell.waiting.remove(&ticket);
+                cell.gate.leave(ticket);
+            });
+        }
+    }
+}
+
+fn refusal_of(denied: Denied, resource: &Resource, token: Token) -> Refusal {
+    let resource = resource.clone();
+    match denied {
+        Denied::Stale => Refusal::StaleToken { resource, presented: token },
+        Denied::Full => Refusal::Busy {
+            what: "the queue of this resource",
+            retry_after: Duration::from_secs(1),
+        },
+        Denied::Drain { ends, unknown } => {
+            let left = ends.map_or(Duration::ZERO, |ends| clock::monotonic().until(ends));
+            let why = match (unknown, ends) {
+                (false, _) => "older writes have not been answered yet",
+                (true, Some(_)) => {
+                    "the outcome of an older write is unknown; it is waited for until it cannot land any more"
+                }
+                (true, None) => {
+                    "the outcome of an older write is unknown and nothing bounds it; see `fencegate fence show` and `fencegate fence settle`"
+                }
+            };
+            Refusal::Draining {
+                resource,
+                retry_after: left.max(Duration::from_secs(1)),
+                why: why.to_owned(),
+            }
+        }
+        Denied::Ledger => Refusal::FenceUnavailable {
+            resource,
+            why: "the ledger did not confirm a step; nothing was forwarded, try again".to_owned(),
+        },
+        Denied::Closed => validate::closed(resource),
+    }
+}
+
+/// The gate of `resource` after one more step; for `cell`.
+fn new_gate(guards: Guards) -> Gate {
+    Gate::new(guards)
+}
+
+/// A verdict on a waiting request.
+type Verdict = Result<Admitted, Denied>;
