@@ -2,10 +2,14 @@
 //!
 //! Closed world: what is not certainly a read is a write, what is not known is refused.
 
+pub mod answer;
 pub mod aws_chunked;
+pub mod batch;
+pub mod host;
 pub mod keys;
 pub mod rest;
 pub mod s3;
+mod xml;
 
 use http::{HeaderMap, Method};
 
