@@ -149,7 +149,9 @@ fn read(text: &str) -> Option<Document> {
                 [] if !piece.trim().is_empty() => return None,
                 _ => {}
             },
-            Event::Eof => return (path.is_empty() && !document.root.is_empty()).then_some(document),
+            Event::Eof => {
+                return (path.is_empty() && !document.root.is_empty()).then_some(document);
+            }
             _ => {}
         }
     }
@@ -185,11 +187,27 @@ mod tests {
                 "   \n\n <?xml version=\"1.0\"?>\n<Error><Code>InternalError</Code><Message>x</Message></Error>",
                 hides("InternalError", false),
             ),
-            (MayHideError, "<?xml version=\"1.0\"?>   <Error><Code>NoSuchUpload</Code></Error>", hides("NoSuchUpload", true)),
-            (MayHideError, "<Error><Code> PreconditionFailed </Code></Error>", hides("PreconditionFailed", true)),
+            (
+                MayHideError,
+                "<?xml version=\"1.0\"?>   <Error><Code>NoSuchUpload</Code></Error>",
+                hides("NoSuchUpload", true),
+            ),
+            (
+                MayHideError,
+                "<Error><Code> PreconditionFailed </Code></Error>",
+                hides("PreconditionFailed", true),
+            ),
             (MayHideError, "<Error><Code>SlowDown</Code></Error>", hides("SlowDown", false)),
-            (MayHideError, "<Error><Code>RequestTimeout</Code></Error>", hides("RequestTimeout", false)),
-            (MayHideError, "<Error><Code>NeverHeardOf</Code></Error>", hides("NeverHeardOf", false)),
+            (
+                MayHideError,
+                "<Error><Code>RequestTimeout</Code></Error>",
+                hides("RequestTimeout", false),
+            ),
+            (
+                MayHideError,
+                "<Error><Code>NeverHeardOf</Code></Error>",
+                hides("NeverHeardOf", false),
+            ),
             (MayHideError, "<Error/>", hides("", false)),
             (MayHideError, "", BodyVerdict::Unreadable),
             (MayHideError, "    ", BodyVerdict::Unreadable),
@@ -198,7 +216,11 @@ mod tests {
             (MayHideError, "<CopyObjectResult/><Error/>", BodyVerdict::Unreadable),
             (MayHideError, "{}", BodyVerdict::Unreadable),
             (PerKey, "<DeleteResult/>", BodyVerdict::Success),
-            (PerKey, "<DeleteResult><Deleted><Key>a</Key></Deleted></DeleteResult>", BodyVerdict::Success),
+            (
+                PerKey,
+                "<DeleteResult><Deleted><Key>a</Key></Deleted></DeleteResult>",
+                BodyVerdict::Success,
+            ),
             (
                 PerKey,
                 "<DeleteResult><Error><Key>a</Key><Code>AccessDenied</Code></Error><Error><Code>NoSuchVersion</Code></Error></DeleteResult>",
@@ -209,14 +231,21 @@ mod tests {
                 "<DeleteResult><Error><Code>AccessDenied</Code></Error><Error><Code>InternalError</Code></Error></DeleteResult>",
                 BodyVerdict::PerKeyFailures { all_client_fault: false },
             ),
-            (PerKey, "<DeleteResult><Error/></DeleteResult>", BodyVerdict::PerKeyFailures { all_client_fault: false }),
+            (
+                PerKey,
+                "<DeleteResult><Error/></DeleteResult>",
+                BodyVerdict::PerKeyFailures { all_client_fault: false },
+            ),
             (PerKey, "<Error><Code>MalformedXML</Code></Error>", hides("MalformedXML", true)),
             (PerKey, "<CopyObjectResult/>", BodyVerdict::Unreadable),
         ];
         for (kind, body, want) in cases {
             assert_eq!(judge(kind, body.as_bytes()), want, "{body}");
         }
-        assert_eq!(judge(MayHideError, b"<CopyObjectResult>\xff</CopyObjectResult>"), BodyVerdict::Unreadable);
+        assert_eq!(
+            judge(MayHideError, b"<CopyObjectResult>\xff</CopyObjectResult>"),
+            BodyVerdict::Unreadable
+        );
     }
 
     proptest! {

@@ -62,15 +62,28 @@ pub struct Scanner {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// In the digits of a chunk's size.
-    Size { digits: u8, size: u64 },
+    Size {
+        digits: u8,
+        size: u64,
+    },
     /// In `;chunk-signature=`; `matched` bytes of it.
-    Name { matched: usize, size: u64 },
+    Name {
+        matched: usize,
+        size: u64,
+    },
     /// In the value of the signature.
-    Signature { digits: usize, size: u64 },
+    Signature {
+        digits: usize,
+        size: u64,
+    },
     /// After CR of a chunk header.
-    HeaderLf { size: u64 },
+    HeaderLf {
+        size: u64,
+    },
     /// In payload.
-    Payload { left: u64 },
+    Payload {
+        left: u64,
+    },
     /// After payload.
     PayloadCr,
     PayloadLf,
@@ -290,11 +303,15 @@ mod tests {
             (format!("{unsigned}0\r\nx-amz-checksum-crc32:f+XiUQ==\r\n\r\n"), last(&unsigned)),
             (format!("{signed}0{signature}\r\n\r\n"), last(&signed)),
             (
-                format!("{signed}0{signature}\r\nx-amz-checksum-crc32c:sOO8/Q==\r\nx-amz-trailer-signature:{SIG}\r\n\r\n"),
+                format!(
+                    "{signed}0{signature}\r\nx-amz-checksum-crc32c:sOO8/Q==\r\nx-amz-trailer-signature:{SIG}\r\n\r\n"
+                ),
                 last(&signed),
             ),
             (
-                format!("{signed}0{signature}\r\nx-amz-checksum-crc32c:sOO8/Q==\n\r\nx-amz-trailer-signature:{SIG}\r\n\r\n"),
+                format!(
+                    "{signed}0{signature}\r\nx-amz-checksum-crc32c:sOO8/Q==\n\r\nx-amz-trailer-signature:{SIG}\r\n\r\n"
+                ),
                 last(&signed),
             ),
         ]

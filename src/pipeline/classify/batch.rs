@@ -55,7 +55,9 @@ pub fn check_restore(body: &[u8]) -> Result<(), Refusal> {
     }
     for step in steps(body).map_err(|why| invalid(&why))? {
         if matches!(&step, Step::Open(name) if name.eq_ignore_ascii_case("OutputLocation")) {
-            return Err(invalid("writes to an `OutputLocation`, which no fence covers; restore in place"));
+            return Err(invalid(
+                "writes to an `OutputLocation`, which no fence covers; restore in place",
+            ));
         }
     }
     Ok(())
@@ -195,7 +197,12 @@ mod tests {
                 assert!(delete_keys("b", document(&objects).as_bytes()).is_err(), "{objects:?}");
             }
         }
-        for body in ["", "<Delete/>", "<Delete></Delete>", "<Deletes><Object><Key>a</Key></Object></Deletes>"] {
+        for body in [
+            "",
+            "<Delete/>",
+            "<Delete></Delete>",
+            "<Deletes><Object><Key>a</Key></Object></Deletes>",
+        ] {
             assert!(delete_keys("b", body.as_bytes()).is_err(), "{body:?}");
         }
     }

@@ -61,7 +61,8 @@ fn parse(host: &str) -> Option<Authority<'_>> {
     if let Some(rest) = host.strip_prefix('[') {
         let (address, after) = rest.split_once(']')?;
         let port = if after.is_empty() { "" } else { after.strip_prefix(':')? };
-        return (address.parse::<Ipv6Addr>().is_ok() && is_port(port)).then_some(Authority::Address);
+        return (address.parse::<Ipv6Addr>().is_ok() && is_port(port))
+            .then_some(Authority::Address);
     }
     let name = match host.split_once(':') {
         None => host,

@@ -30,7 +30,9 @@ pub fn readings(kind: StoreKind, key: &str) -> Readings<'_> {
     let mut others = Vec::new();
     if key.ends_with('/') || key.starts_with('/') || key.contains("//") {
         let folded = fold(key);
-        for reading in [without_trailing(&folded).to_owned(), without_trailing(key).to_owned(), folded] {
+        for reading in
+            [without_trailing(&folded).to_owned(), without_trailing(key).to_owned(), folded]
+        {
             let names_something = match kind {
                 StoreKind::S3 => reading.contains('/'),
                 StoreKind::Rest => true,
@@ -50,7 +52,8 @@ pub fn readings(kind: StoreKind, key: &str) -> Readings<'_> {
 /// `;` parameters), `%2F`, broken escapes, escapes of characters that need none, raw bytes outside ASCII
 /// and invalid UTF-8.
 pub fn written(raw: &str) -> Result<String, Refusal> {
-    let refuse = |why: &str| Err(Refusal::AmbiguousKey { key: raw.to_owned(), why: why.to_owned() });
+    let refuse =
+        |why: &str| Err(Refusal::AmbiguousKey { key: raw.to_owned(), why: why.to_owned() });
     let mut bytes = raw.bytes();
     let mut decoded = Vec::with_capacity(raw.len());
     while let Some(byte) = bytes.next() {
@@ -58,13 +61,17 @@ pub fn written(raw: &str) -> Result<String, Refusal> {
             b'%' => {
                 let digits = (bytes.next().and_then(hex), bytes.next().and_then(hex));
                 let (Some(high), Some(low)) = digits else {
-                    return refuse("`%` must be followed by two hexadecimal digits; write `%25` for a percent sign");
+                    return refuse(
+                        "`%` must be followed by two hexadecimal digits; write `%25` for a percent sign",
+                    );
                 };
                 let byte = high << 4 | low;
                 match byte {
                     b'/' => return refuse("`%2F` may be read as `/`; write `/`"),
                     b if b.is_ascii_alphanumeric() || b"-._~".contains(&b) => {
-                        return refuse("it percent-encodes a character that needs no encoding; write the character itself");
+                        return refuse(
+                            "it percent-encodes a character that needs no encoding; write the character itself",
+                        );
                     }
                     _ => decoded.push(byte),
                 }
@@ -106,7 +113,9 @@ pub fn read(raw: &str) -> String {
 /// [`Refusal::AmbiguousKey`] as [`literal`].
 pub fn source(header: &str, raw: &str) -> Result<String, Refusal> {
     let refuse = |why: &str| {
-        Err(Refusal::InvalidRequest { why: format!("`{header}: {raw}` {why}; send `bucket/key`, percent-encoded") })
+        Err(Refusal::InvalidRequest {
+            why: format!("`{header}: {raw}` {why}; send `bucket/key`, percent-encoded"),
+        })
     };
     if raw.bytes().any(|byte| !(b' '..0x7f).contains(&byte)) {
         return refuse("has a raw byte that must be percent-encoded");
@@ -154,7 +163,9 @@ fn without_trailing(key: &str) -> &str {
 
 fn fault(key: &str) -> Option<&'static str> {
     if key.chars().any(char::is_control) {
-        return Some("it has a control character, which stores cut at, drop or escape; rename the object");
+        return Some(
+            "it has a control character, which stores cut at, drop or escape; rename the object",
+        );
     }
     if key.contains('\\') {
         return Some("it has a backslash, which may be read as `/`");
@@ -282,15 +293,34 @@ mod tests {
     #[test]
     fn a_copy_source_is_normalised_or_refused() {
         let good = [
-            "b/k", "/b/k", "b%2Fk", "%2Fb%2Fk", "b/%6b", "b/k?versionId=3sL4kqtJ", "/b/k?versionId=null",
+            "b/k",
+            "/b/k",
+            "b%2Fk",
+            "%2Fb%2Fk",
+            "b/%6b",
+            "b/k?versionId=3sL4kqtJ",
+            "/b/k?versionId=null",
         ];
         for raw in good {
             assert_eq!(source("x-amz-copy-source", raw).unwrap(), "b/k", "{raw}");
         }
         assert_eq!(source("h", "b/a%3Fversion").unwrap(), "b/a?version");
         let bad = [
-            "", "/", "//b/k", "/%2Fb/k", "b/../k", "b/%2e%2e/k", "b\\k", "b/k%00", "b/é", "b/%ff", "b/%f",
-            "b/k?versionId=", "b/k?x=1", "b/k?versionId=1&x=2", "b/k?versionId=1;x",
+            "",
+            "/",
+            "//b/k",
+            "/%2Fb/k",
+            "b/../k",
+            "b/%2e%2e/k",
+            "b\\k",
+            "b/k%00",
+            "b/é",
+            "b/%ff",
+            "b/%f",
+            "b/k?versionId=",
+            "b/k?x=1",
+            "b/k?versionId=1&x=2",
+            "b/k?versionId=1;x",
             "arn:aws:s3:us-east-1:1:accesspoint/a/object/k",
         ];
         for raw in bad {

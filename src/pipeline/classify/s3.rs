@@ -14,9 +14,10 @@ mod tests;
 
 use http::Method;
 
+use super::fields::check_override;
 use super::{AnswerKind, BodyKind, Effect, Head, Keys, Operation, keys};
 use crate::pipeline::refusal::Refusal;
-use ops::{Body, Class, KeyRule, PathKind, Row, TABLE, Verb};
+use ops::{Class, KeyRule, PathKind, Row, TABLE, Verb};
 use query::Query;
 
 /// Classifies one S3 request by its head.
@@ -28,10 +29,12 @@ use query::Query;
 /// # Reference
 /// `docs/reference/s3-operations.md`.
 pub fn classify(head: &Head<'_>) -> Result<Operation, Refusal> {
-    shape::check_override(head.headers)?;
+    check_override(head.headers)?;
     let query = Query::parse(head.query.unwrap_or_default());
     if query.has("_method") {
-        return Err(invalid("the query name `_method` would change the method; send the method itself"));
+        return Err(invalid(
+            "the query name `_method` would change the method; send the method itself",
+        ));
     }
     let verb = match *head.method {
         Method::GET => Verb::Get,
@@ -50,7 +53,12 @@ pub fn classify(head: &Head<'_>) -> Result<Operation, Refusal> {
 }
 
 /// The row with most discriminators among those whose discriminators are all there.
-fn best(verb: Verb, path: PathKind, query: &Query<'_>, has: impl Fn(&str) -> bool) -> Option<&'static Row> {
+fn best(
+    verb: Verb,
+    path: PathKind,
+    query: &Query<'_>,
+    has: impl Fn(&str) -> bool,
+) -> Option<&'static Row> {
     TABLE
         .iter()
         .filter(|row| row.verb == verb && row.path == path)
@@ -72,7 +80,8 @@ fn classify_read(verb: Verb, head: &Head<'_>, query: &Query<'_>) -> Result<Opera
             what: format!("{}: it hands out credentials that no fence sees", row.name),
         });
     }
-    let exact = query.names().all(|name| row.allows(name));
+    let means_nothing = |name: &str| name == "x-id" || query::is_legal_everywhere(name);
+    let exact = query.names().all(|name| row.allows(name) || means_nothing(name));
     let keys = match (row.keys, path) {
         (KeyRule::Nothing, _) => Keys::Nothing,
         (_, PathKind::Bucket) if verb == Verb::Head => Keys::One(key),
@@ -106,7 +115,8 @@ fn classify_write(verb: Verb, head: &Head<'_>, query: &Query<'_>) -> Result<Oper
     if raw.starts_with('/') && head.host_bucket.is_none() {
         return Err(Refusal::AmbiguousKey {
             key: head.path.to_owned(),
-            why: "it begins with `//`: some stores read an empty bucket, some the next name".to_owned(),
+            why: "it begins with `//`: some stores read an empty bucket, some the next name"
+                .to_owned(),
         });
     }
     let (path, key) = split(head, keys::written(raw)?);
@@ -114,7 +124,9 @@ fn classify_write(verb: Verb, head: &Head<'_>, query: &Query<'_>) -> Result<Oper
         return Err(Refusal::UnknownOperation { what: unknown(verb, path, query) });
     };
     if row.class == Class::Session {
-        return Err(Refusal::UnknownOperation { what: format!("{}: it is no storage traffic", row.name) });
+        return Err(Refusal::UnknownOperation {
+            what: format!("{}: it is no storage traffic", row.name),
+        });
     }
     check_query(row, query)?;
     fields.check_sources(row)?;
@@ -135,7 +147,9 @@ fn classify_write(verb: Verb, head: &Head<'_>, query: &Query<'_>) -> Result<Oper
         (KeyRule::CopySource, Some(source)) => {
             let (_, name) = source.split_once('/').unwrap_or_default();
             if name.is_empty() {
-                return Err(invalid("the copy source names a bucket but no key; send `bucket/key`"));
+                return Err(invalid(
+                    "the copy source names a bucket but no key; send `bucket/key`",
+                ));
             }
             (Keys::One(key), Some(source))
         }

@@ -67,7 +67,11 @@ pub(super) fn steps(document: &[u8]) -> Result<Vec<Step>, Fault> {
                 "gt" => '>',
                 "quot" => '"',
                 "apos" => '\'',
-                other => return Err(format!("has the reference `&{other};`; write the character itself")),
+                other => {
+                    return Err(format!(
+                        "has the reference `&{other};`; write the character itself"
+                    ));
+                }
             }),
             Event::CData(_) => return Err("has a CDATA section; write the text itself".to_owned()),
             Event::Comment(_) => return Err("has a comment".to_owned()),
@@ -118,8 +122,10 @@ impl Walk {
         let leaf = self.leaf;
         self.flush(leaf)?;
         self.steps.push(Step::Close);
-        self.depth =
-            self.depth.checked_sub(1).ok_or_else(|| "closes an element it never opened".to_owned())?;
+        self.depth = self
+            .depth
+            .checked_sub(1)
+            .ok_or_else(|| "closes an element it never opened".to_owned())?;
         self.leaf = false;
         Ok(())
     }

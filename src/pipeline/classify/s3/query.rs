@@ -110,7 +110,8 @@ impl<'a> Query<'a> {
 
     /// Whether a discriminator is there, in exactly this case and, if one is needed, with this value.
     pub fn matches(&self, name: &str, value: Option<&str>) -> bool {
-        self.params().any(|param| param.name == name && value.is_none_or(|value| param.value == value))
+        self.params()
+            .any(|param| param.name == name && value.is_none_or(|value| param.value == value))
     }
 
     /// Refuses what stores split or decode differently.
@@ -125,15 +126,23 @@ impl<'a> Query<'a> {
         if !escapes_are_whole(self.raw) {
             return Err(invalid("the query has a `%` without two hexadecimal digits"));
         }
-        if !self.raw.is_empty() && self.raw.split('&').any(|piece| piece.is_empty() || piece.starts_with('=')) {
+        if !self.raw.is_empty()
+            && self.raw.split('&').any(|piece| piece.is_empty() || piece.starts_with('='))
+        {
             return Err(invalid("the query has an empty name; leave out the extra `&`"));
         }
         for (index, param) in self.params.iter().enumerate() {
             if param.name.contains(|c: char| !c.is_ascii_graphic()) {
-                return Err(invalid("the query has a name with a character that no operation uses"));
+                return Err(invalid(
+                    "the query has a name with a character that no operation uses",
+                ));
             }
-            if self.params[..index].iter().any(|other| other.name.eq_ignore_ascii_case(&param.name)) {
-                return Err(invalid(&format!("the query name `{}` comes twice; send it once", param.name)));
+            if self.params[..index].iter().any(|other| other.name.eq_ignore_ascii_case(&param.name))
+            {
+                return Err(invalid(&format!(
+                    "the query name `{}` comes twice; send it once",
+                    param.name
+                )));
             }
         }
         Ok(())
@@ -144,7 +153,8 @@ impl<'a> Query<'a> {
     /// Cut short where stores decode differently: at `+` (a blank to some), at `//` and a leading `/`
     /// (folded by some), at bytes that are not UTF-8. Given twice, or as a case variant: all of the bucket.
     pub fn prefix(&self) -> String {
-        let mut prefixes = self.params.iter().filter(|param| param.name.eq_ignore_ascii_case("prefix"));
+        let mut prefixes =
+            self.params.iter().filter(|param| param.name.eq_ignore_ascii_case("prefix"));
         let (Some(param), None) = (prefixes.next(), prefixes.next()) else { return String::new() };
         if param.name != "prefix" || self.raw.contains(';') {
             return String::new();

@@ -7,6 +7,7 @@ use super::invalid;
 use super::ops::{Body, KeyRule, Row};
 use super::query::Query;
 use crate::pipeline::classify::BodyKind;
+use crate::pipeline::classify::fields::{text, twin};
 use crate::pipeline::refusal::Refusal;
 
 const COPY_SOURCE: &str = "x-amz-copy-source";
@@ -24,38 +25,17 @@ const STREAMING: &[&str] = &[
     "STREAMING-UNSIGNED-PAYLOAD-TRAILER",
 ];
 
-/// Fields that make a store run another method or path than the request line says.
-const OVERRIDES: &[&str] =
-    &["x-http-method-override", "x-http-method", "x-method-override", "x-original-url", "x-rewrite-url"];
-
 /// Fields of one store each that turn a write into another one; the others ignore them.
 const VENDOR_FIELDS: &[(&str, &str)] = &[
     ("x-goog-resumable", "it starts a session whose chunks carry no signature"),
     ("x-amz-write-offset-bytes", "it appends on some stores and overwrites on others"),
 ];
 
-/// Fields that must not come twice.
-const SINGLE: &[&str] = &[COPY_SOURCE, RENAME_SOURCE, CONTENT_SHA256, DECODED_LENGTH, "authorization"];
-
 /// The fields of a write that have passed [`check_fields`].
 #[derive(Debug)]
 pub(super) struct Fields<'a> {
     copy_source: Option<&'a str>,
     rename_source: Option<&'a str>,
-}
-
-/// Refuses fields that change the method. On every request: an override turns a read into a write.
-///
-/// # Errors
-/// [`Refusal::InvalidRequest`] that names the field.
-pub(in crate::pipeline::classify) fn check_override(headers: &HeaderMap) -> Result<(), Refusal> {
-    for name in headers.keys() {
-        let name = twin(name.as_str());
-        if OVERRIDES.contains(&&*name) {
-            return Err(invalid(&format!("the field `{name}` changes the request; send the method and path themselves")));
-        }
-    }
-    Ok(())
 }
 
 /// Refuses fields that some stores obey and others ignore, doubled ones, and `_` twins.
@@ -66,7 +46,8 @@ pub(super) fn check_fields(headers: &HeaderMap) -> Result<Fields<'_>, Refusal> {
     for name in headers.keys() {
         let name = name.as_str();
         let twin = twin(name);
-        let refuse = |why: &str| Err(invalid(&format!("the field `{name}` is not supported: {why}")));
+        let refuse =
+            |why: &str| Err(invalid(&format!("the field `{name}` is not supported: {why}")));
         if twin.contains("snowball") || twin.starts_with("x-minio-") {
             return refuse("one store writes or deletes many keys for it");
         }
@@ -81,11 +62,11 @@ pub(super) fn check_fields(headers: &HeaderMap) -> Result<Fields<'_>, Refusal> {
         if name.contains('_') && !is_metadata && (twin.starts_with("x-amz-") || is_framing(&twin)) {
             return refuse("write it with `-`");
         }
-        if SINGLE.contains(&name) && headers.get_all(name).iter().count() > 1 {
-            return refuse("it comes twice");
-        }
     }
-    Ok(Fields { copy_source: text(headers, COPY_SOURCE)?, rename_source: text(headers, RENAME_SOURCE)? })
+    Ok(Fields {
+        copy_source: text(headers, COPY_SOURCE)?,
+        rename_source: text(headers, RENAME_SOURCE)?,
+    })
 }
 
 /// Refuses signatures that a store may check in two ways.
@@ -106,7 +87,9 @@ pub(super) fn check_signature(headers: &HeaderMap, query: &Query<'_>) -> Result<
     }
     let hoisted = query.params().find(|param| param.name.eq_ignore_ascii_case(CONTENT_SHA256));
     if hoisted.is_some_and(|param| begins_streaming(&param.value)) {
-        return Err(invalid("x-amz-content-sha256 in the query announces an aws-chunked body; send it as a field"));
+        return Err(invalid(
+            "x-amz-content-sha256 in the query announces an aws-chunked body; send it as a field",
+        ));
     }
     Ok(())
 }
@@ -120,7 +103,10 @@ pub(super) fn body_kind(row: &Row, headers: &HeaderMap) -> Result<BodyKind, Refu
     let hash = text(headers, CONTENT_SHA256)?.unwrap_or_default();
     let streaming = STREAMING.contains(&hash);
     if !streaming && begins_streaming(hash) {
-        return Err(invalid(&format!("`{CONTENT_SHA256}: {hash}` is not known; one of {}", STREAMING.join(", "))));
+        return Err(invalid(&format!(
+            "`{CONTENT_SHA256}: {hash}` is not known; one of {}",
+            STREAMING.join(", ")
+        )));
     }
     let encodings = encodings(headers)?;
     let chunked = encodings.iter().filter(|coding| *coding == "aws-chunked").count();
@@ -128,7 +114,9 @@ pub(super) fn body_kind(row: &Row, headers: &HeaderMap) -> Result<BodyKind, Refu
         return Err(invalid("Content-Encoding names aws-chunked twice"));
     }
     if chunked == 1 && !streaming {
-        return Err(invalid("Content-Encoding says aws-chunked and x-amz-content-sha256 does not; send STREAMING-… there"));
+        return Err(invalid(
+            "Content-Encoding says aws-chunked and x-amz-content-sha256 does not; send STREAMING-… there",
+        ));
     }
     let decoded_length = match text(headers, DECODED_LENGTH)? {
         None => None,
@@ -142,10 +130,14 @@ pub(super) fn body_kind(row: &Row, headers: &HeaderMap) -> Result<BodyKind, Refu
         Body::Stream => Ok(BodyKind::Stream),
         // Where no body is defined a store may act on the head, so the head waits for the whole body too.
         Body::None | Body::Xml | Body::Json => {
-            let encoded = encodings.iter().any(|coding| coding != "identity" && coding != "aws-chunked");
+            let encoded =
+                encodings.iter().any(|coding| coding != "identity" && coding != "aws-chunked");
             let decides = row.keys == KeyRule::BodyKeys || row.name == "RestoreObject";
             if streaming || encoded && decides {
-                return Err(invalid(&format!("the body of {} is encoded; send it plain", row.name)));
+                return Err(invalid(&format!(
+                    "the body of {} is encoded; send it plain",
+                    row.name
+                )));
             }
             Ok(BodyKind::Document)
         }
@@ -160,7 +152,8 @@ impl<'a> Fields<'a> {
     /// # Errors
     /// [`Refusal::InvalidRequest`] that names the field and the operation.
     pub fn check_sources(&self, row: &Row) -> Result<(), Refusal> {
-        for (name, value) in [(COPY_SOURCE, self.copy_source), (RENAME_SOURCE, self.rename_source)] {
+        for (name, value) in [(COPY_SOURCE, self.copy_source), (RENAME_SOURCE, self.rename_source)]
+        {
             if value.is_some() && row.header != name {
                 return Err(invalid(&format!(
                     "the field `{name}` contradicts the operation, which is {}; some stores copy, some do not",
@@ -182,16 +175,6 @@ impl<'a> Fields<'a> {
     }
 }
 
-fn text<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Refusal> {
-    match headers.get(name) {
-        None => Ok(None),
-        Some(value) => match value.to_str() {
-            Ok(text) => Ok(Some(text)),
-            Err(_) => Err(invalid(&format!("the field `{name}` has a byte outside ASCII"))),
-        },
-    }
-}
-
 fn encodings(headers: &HeaderMap) -> Result<Vec<String>, Refusal> {
     let mut codings = Vec::new();
     for value in headers.get_all(CONTENT_ENCODING) {
@@ -210,21 +193,15 @@ fn encodings(headers: &HeaderMap) -> Result<Vec<String>, Refusal> {
 
 fn length(digits: &str) -> Result<u64, Refusal> {
     match digits.parse::<u64>() {
-        Ok(length) if digits.bytes().all(|b| b.is_ascii_digit()) && digits.len() <= 15 => Ok(length),
+        Ok(length) if digits.bytes().all(|b| b.is_ascii_digit()) && digits.len() <= 15 => {
+            Ok(length)
+        }
         _ => Err(invalid("x-amz-decoded-content-length is not a number of at most 15 digits")),
     }
 }
 
 fn begins_streaming(value: &str) -> bool {
     value.get(..9).is_some_and(|start| start.eq_ignore_ascii_case("STREAMING"))
-}
-
-/// A name with `_` for `-` undone.
-fn twin(name: &str) -> std::borrow::Cow<'_, str> {
-    match name.contains('_') {
-        true => name.replace('_', "-").into(),
-        false => name.into(),
-    }
 }
 
 fn is_copy_field(name: &str) -> bool {
@@ -236,5 +213,6 @@ fn is_copy_field(name: &str) -> bool {
 }
 
 fn is_framing(name: &str) -> bool {
-    ["content-encoding", "content-length", "transfer-encoding", "authorization", "expect", "host"].contains(&name)
+    ["content-encoding", "content-length", "transfer-encoding", "authorization", "expect", "host"]
+        .contains(&name)
 }
