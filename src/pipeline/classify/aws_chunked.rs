@@ -18,9 +18,11 @@ pub const MAX_CHUNK: u64 = 1 << 40;
 /// What one frame held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scanned {
-    /// Offset in this frame of its last byte of decoded payload; `None` if it is all framing.
+    /// Offset in this frame of its last byte of decoded payload; `None` if it is all framing. A body
+    /// without payload never has one, and is withheld whole.
     pub last_payload: Option<usize>,
-    /// Whether the framing is complete: last chunk, trailers and final CRLF have been read.
+    /// Whether the framing is complete: last chunk, trailers and final CRLF have been read. One client's
+    /// trailers look complete once before they are: only the body's own end and [`Scanner::finish`] tell.
     pub complete: bool,
 }
 

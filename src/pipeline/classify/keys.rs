@@ -26,23 +26,37 @@ impl Readings<'_> {
 
 /// The possible readings of a decoded key: as it is; runs of `/` folded, leading ones dropped; a trailing
 /// `/` dropped; and both. The `/` that ends an S3 bucket (`bucket/`) stays: without it nothing is named.
+///
+/// REST servers may also take path parameters off each segment (`a;v=1/b` is `a/b`), with all of the above.
 pub fn readings(kind: StoreKind, key: &str) -> Readings<'_> {
     let mut others = Vec::new();
-    if key.ends_with('/') || key.starts_with('/') || key.contains("//") {
-        let folded = fold(key);
-        for reading in
-            [without_trailing(&folded).to_owned(), without_trailing(key).to_owned(), folded]
-        {
-            let names_something = match kind {
-                StoreKind::S3 => reading.contains('/'),
-                StoreKind::Rest => true,
-            };
-            if names_something && reading != key && !others.contains(&reading) {
-                others.push(reading);
+    match kind {
+        StoreKind::S3 => add_folded(&mut others, key, key, |reading| reading.contains('/')),
+        StoreKind::Rest => {
+            add_folded(&mut others, key, key, |_| true);
+            if key.contains(';') {
+                let plain = without_parameters(key);
+                add_folded(&mut others, key, &plain, |_| true);
+                if !others.contains(&plain) {
+                    others.push(plain);
+                }
             }
         }
     }
     Readings { exact: key, others }
+}
+
+/// Adds what `reading` may be folded to, each once and none that is `exact`.
+fn add_folded(others: &mut Vec<String>, exact: &str, reading: &str, names: impl Fn(&str) -> bool) {
+    if !(reading.ends_with('/') || reading.starts_with('/') || reading.contains("//")) {
+        return;
+    }
+    let folded = fold(reading);
+    for form in [without_trailing(&folded), without_trailing(reading), &folded] {
+        if names(form) && form != exact && others.iter().all(|other| other != form) {
+            others.push(form.to_owned());
+        }
+    }
 }
 
 /// Decodes the path of a write, without its first `/`: strict, so that no store can read another key.
@@ -155,6 +169,12 @@ fn fold(key: &str) -> String {
         }
     }
     folded
+}
+
+fn without_parameters(key: &str) -> String {
+    let segments: Vec<&str> =
+        key.split('/').map(|segment| segment.split(';').next().unwrap_or_default()).collect();
+    segments.join("/")
 }
 
 fn without_trailing(key: &str) -> &str {
@@ -283,8 +303,14 @@ mod tests {
             assert_eq!(readings.others, want, "{key}");
             assert_eq!(readings.iter().next(), Some(key));
         }
-        let rest: [(&str, &[&str]); 4] =
-            [("", &[]), ("/wal/x", &["wal/x"]), ("a/", &["a"]), ("a//b", &["a/b"])];
+        let rest: [(&str, &[&str]); 6] = [
+            ("", &[]),
+            ("/wal/x", &["wal/x"]),
+            ("a/", &["a"]),
+            ("a//b", &["a/b"]),
+            ("wal;v=1/x", &["wal/x"]),
+            ("a//;b", &["a/;b", "a", "a/", "a//"]),
+        ];
         for (key, want) in rest {
             assert_eq!(readings(StoreKind::Rest, key).others, want, "{key}");
         }

@@ -35,7 +35,7 @@ pub fn classify(head: &Head<'_>, read_methods: &[String]) -> Result<Operation, R
     if matches!(method, "TRACE" | "CONNECT") {
         return Err(Refusal::UnknownOperation { what: format!("method {method}") });
     }
-    let raw = head.path.strip_prefix('/').unwrap_or(head.path);
+    let raw = head.path.strip_prefix('/').ok_or_else(|| invalid("the target is not a path"))?;
     if let Some(name) = known(READS, method) {
         return Ok(operation(name, Effect::Read, Keys::One(keys::read(raw)), BodyKind::Stream));
     }
@@ -201,6 +201,7 @@ mod tests {
             assert!(run("GET", target, &[]).is_err(), "{target}");
         }
         assert!(run("GET", "/x?method=PUT&a=_method", &[]).is_ok());
+        assert!(run("GET", "x", &[]).is_err());
     }
 
     #[test]

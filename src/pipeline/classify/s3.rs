@@ -30,6 +30,9 @@ use query::Query;
 /// `docs/reference/s3-operations.md`.
 pub fn classify(head: &Head<'_>) -> Result<Operation, Refusal> {
     check_override(head.headers)?;
+    if !head.path.starts_with('/') {
+        return Err(invalid("the target is not a path"));
+    }
     let query = Query::parse(head.query.unwrap_or_default());
     if query.has("_method") {
         return Err(invalid(
@@ -75,6 +78,10 @@ fn classify_read(verb: Verb, head: &Head<'_>, query: &Query<'_>) -> Result<Opera
         // `HEAD /`; health checks send it.
         return Ok(read("HeadService", Keys::Nothing));
     };
+    // The query protocol of other services, which several S3 servers answer on the same port.
+    if path == PathKind::Service && query.has("Action") {
+        return Err(Refusal::UnknownOperation { what: "an `Action` in the query".to_owned() });
+    }
     if row.class == Class::Session {
         return Err(Refusal::UnknownOperation {
             what: format!("{}: it hands out credentials that no fence sees", row.name),
