@@ -2,12 +2,22 @@
 //!
 //! Closed world: what is not certainly a read is a write, what is not known is refused.
 
+pub mod answer;
 pub mod aws_chunked;
+pub mod batch;
+mod fields;
+pub mod host;
 pub mod keys;
 pub mod rest;
 pub mod s3;
+#[cfg(test)]
+mod wire_tests;
+mod xml;
 
 use http::{HeaderMap, Method};
+
+use super::refusal::Refusal;
+use super::settings::StoreKind;
 
 /// The parts of a request's head that classification may look at.
 #[derive(Clone, Copy, Debug)]
@@ -71,7 +81,7 @@ pub enum Keys {
     Several(Vec<String>),
     /// The read of a list: everything whose key starts with this (`bucket/` plus the decoded prefix).
     Prefix(String),
-    /// In the body of a batch delete; the bucket is here, `bucket_keys` reads the rest.
+    /// In the body of a batch delete; the bucket is here, [`document_keys`] reads the rest.
     InBody {
         /// The bucket that all of them are in.
         bucket: String,
@@ -95,4 +105,34 @@ pub struct Operation {
     pub body: BodyKind,
     /// How to read a 2xx.
     pub answer: AnswerKind,
+}
+
+/// Classifies one request by its head.
+///
+/// * `read_methods`: further methods that only read (REST), from the rule that covers the path; may be empty.
+///
+/// # Errors
+/// As [`s3::classify`] and [`rest::classify`].
+pub fn classify(
+    kind: StoreKind,
+    head: &Head<'_>,
+    read_methods: &[String],
+) -> Result<Operation, Refusal> {
+    match kind {
+        StoreKind::S3 => s3::classify(head),
+        StoreKind::Rest => rest::classify(head, read_methods),
+    }
+}
+
+/// Judges the whole body of a [`BodyKind::Document`] before it goes upstream, and reads the keys it names:
+/// those of a batch delete; none for anything else.
+///
+/// # Errors
+/// As [`batch::delete_keys`] and [`batch::check_restore`].
+pub fn document_keys(operation: &Operation, body: &[u8]) -> Result<Vec<String>, Refusal> {
+    match &operation.keys {
+        Keys::InBody { bucket } => batch::delete_keys(bucket, body),
+        _ if operation.name == "RestoreObject" => batch::check_restore(body).map(|()| Vec::new()),
+        _ => Ok(Vec::new()),
+    }
 }
