@@ -24,6 +24,9 @@ pub(super) struct Index {
     root: Node,
 }
 
+/// Children by the text before a wildcard, then by the text after it.
+type Around = BTreeMap<Box<str>, BTreeMap<Box<str>, Node>>;
+
 /// The patterns that begin alike.
 #[derive(Clone, Debug, Default)]
 struct Node {
@@ -35,9 +38,8 @@ struct Node {
     many: Vec<Entry>,
     /// Patterns that go on with this text.
     literals: BTreeMap<Box<str>, Node>,
-    /// Patterns that go on with a wildcard: first by the lengths of the text around it, then by the text
-    /// before it, then by the text after it.
-    ones: BTreeMap<(usize, usize), BTreeMap<Box<str>, BTreeMap<Box<str>, Node>>>,
+    /// Patterns that go on with a wildcard, by the lengths of the text around it.
+    ones: BTreeMap<(usize, usize), Around>,
     /// The earliest pattern that goes on here or hangs here, but does not end here.
     first_below: Option<Entry>,
 }
