@@ -9,6 +9,7 @@ pub mod lease;
 pub mod pattern;
 pub mod resource;
 pub mod rules;
+pub mod template;
 pub mod time;
 pub mod token;
 pub mod units;

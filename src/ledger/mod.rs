@@ -14,7 +14,7 @@ use std::future::Future;
 use crate::core::{Resource, Token};
 
 pub use crate::core::gate::{Incarnation, PermitId};
-pub use any::AnyLedger;
+pub use any::{AnyLedger, Config, LedgerKind};
 
 /// A permit as the ledger shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

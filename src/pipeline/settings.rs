@@ -112,6 +112,25 @@ pub struct UpstreamSettings {
     pub idle_timeout: Span,
 }
 
+impl UpstreamSettings {
+    /// A store with everything at its default and nothing declared.
+    pub fn new(kind: StoreKind, url: &str) -> UpstreamSettings {
+        UpstreamSettings {
+            kind,
+            url: url.into(),
+            auth: Auth::default(),
+            profile: None,
+            torn_uploads: None,
+            final_answers: None,
+            linearizable: None,
+            sole_path: None,
+            connect_timeout: default_connect_timeout(),
+            answer_timeout: default_answer_timeout(),
+            idle_timeout: default_idle_timeout(),
+        }
+    }
+}
+
 fn default_connect_timeout() -> Span {
     secs(3)
 }
@@ -323,6 +342,31 @@ pub struct RuleSettings {
     /// As under `[fence]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_waiting: Option<usize>,
+}
+
+impl RuleSettings {
+    /// A rule with everything else at its default; `resource` is `None` for `fence = "none"`.
+    pub fn new(pattern: &str, resource: Option<&str>) -> RuleSettings {
+        RuleSettings {
+            patterns: Patterns::One(pattern.into()),
+            resource: resource.map(Into::into),
+            fence: resource.is_none().then_some(NoFence::None),
+            upstream: None,
+            methods: None,
+            read_methods: Vec::new(),
+            strip_prefix: None,
+            add_prefix: None,
+            reads: None,
+            validate: None,
+            require_live: None,
+            drain_wait: None,
+            settle_after: None,
+            revalidate_after: None,
+            watch_lag: None,
+            level: None,
+            max_waiting: None,
+        }
+    }
 }
 
 /// Everything the request path is configured by, as written in the file.

@@ -1,5 +1,7 @@
 //! What `[proxy]` (its listeners) and `[admin]` say.
 
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -24,6 +26,40 @@ impl Listen {
             Listen::One(address) => std::slice::from_ref(address),
             Listen::Several(addresses) => addresses,
         }
+    }
+}
+
+/// One parsed address.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Address {
+    /// `127.0.0.1:8080`, `[::1]:8080`; port 0 lets the system choose.
+    Tcp(SocketAddr),
+    /// `unix:/run/fencegate/s3.sock`, always absolute.
+    Unix(PathBuf),
+}
+
+impl Address {
+    /// Reads an address; `None` if it is neither an IP address and a port nor `unix:` and an absolute path.
+    pub fn parse(text: &str) -> Option<Address> {
+        match text.strip_prefix("unix:") {
+            Some(path) => {
+                (path.len() > 1 && path.starts_with('/')).then(|| Address::Unix(path.into()))
+            }
+            None => text.parse().ok().map(Address::Tcp),
+        }
+    }
+
+    /// Whether only this machine reaches it.
+    pub fn is_local(&self) -> bool {
+        match self {
+            Address::Tcp(address) => address.ip().to_canonical().is_loopback(),
+            Address::Unix(_) => true,
+        }
+    }
+
+    /// Whether it stands for every address of the machine.
+    pub fn is_wildcard(&self) -> bool {
+        matches!(self, Address::Tcp(address) if address.ip().to_canonical().is_unspecified())
     }
 }
 

@@ -1,1 +1,0 @@
-//! The ordered rule table: first match wins; indexed by literal segments.
