@@ -1,4 +1,7 @@
 //! Every reason to refuse a request, and the only place that picks a status for it.
+//!
+//! What a client sees is the status, the code and the text of a refusal; `docs/reference/refusals.md` lists
+//! them. Addresses and causes go to the log only.
 
 use std::time::Duration;
 
@@ -162,4 +165,186 @@ pub struct Rank {
     pub code: &'static str,
     /// The last part of the REST problem type `/errors/…`.
     pub rest: &'static str,
+}
+
+// === impl Refusal ===
+
+impl Refusal {
+    /// Status and code.
+    ///
+    /// * `conditional` — the request itself is conditional: its client expects a 412 of its own and would
+    ///   misread ours, so what is 412 becomes 403.
+    pub fn rank(&self, conditional: bool) -> Rank {
+        let fenced =
+            if conditional { StatusCode::FORBIDDEN } else { StatusCode::PRECONDITION_FAILED };
+        let (status, code, rest) = match self {
+            Refusal::StaleToken { .. } => (fenced, "StaleFencingToken", "stale-fencing-token"),
+            Refusal::LeaseReleased { .. } => (fenced, "LeaseReleased", "lease-released"),
+            Refusal::LeaseExpired { .. } => (fenced, "LeaseExpired", "lease-expired"),
+            Refusal::MissingToken { .. } => {
+                (StatusCode::PRECONDITION_REQUIRED, "MissingFencingToken", "missing-fencing-token")
+            }
+            Refusal::InvalidToken { .. } => {
+                (StatusCode::BAD_REQUEST, "InvalidFencingToken", "invalid-fencing-token")
+            }
+            Refusal::UnknownToken { .. } => {
+                (StatusCode::FORBIDDEN, "UnknownFencingToken", "unknown-fencing-token")
+            }
+            Refusal::NoRule { .. } => (StatusCode::FORBIDDEN, "NoFenceRule", "no-fence-rule"),
+            Refusal::MultipleResources { .. } => {
+                (StatusCode::BAD_REQUEST, "MultipleResources", "multiple-resources")
+            }
+            Refusal::AmbiguousKey { .. } => {
+                (StatusCode::BAD_REQUEST, "AmbiguousKey", "ambiguous-key")
+            }
+            Refusal::InvalidRequest { .. } => {
+                (StatusCode::BAD_REQUEST, "InvalidRequest", "invalid-request")
+            }
+            Refusal::UnknownOperation { .. } => {
+                (StatusCode::NOT_IMPLEMENTED, "NotImplemented", "not-implemented")
+            }
+            Refusal::Misdirected { .. } => {
+                (StatusCode::MISDIRECTED_REQUEST, "MisdirectedRequest", "misdirected")
+            }
+            Refusal::TooLarge { .. } => {
+                (StatusCode::PAYLOAD_TOO_LARGE, "EntityTooLarge", "too-large")
+            }
+            Refusal::HeadTooLarge => (
+                StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+                "RequestHeaderSectionTooLarge",
+                "too-large",
+            ),
+            Refusal::BodyTimeout => {
+                (StatusCode::REQUEST_TIMEOUT, "RequestTimeout", "request-timeout")
+            }
+            Refusal::Draining { .. } | Refusal::Busy { .. } | Refusal::ShuttingDown => {
+                (StatusCode::SERVICE_UNAVAILABLE, "SlowDown", "draining")
+            }
+            Refusal::FenceUnavailable { .. } => {
+                (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", "fence-unavailable")
+            }
+            Refusal::UpstreamFailed { .. } => {
+                (StatusCode::BAD_GATEWAY, "BadGateway", "bad-gateway")
+            }
+            Refusal::UpstreamTimeout { .. } => {
+                (StatusCode::GATEWAY_TIMEOUT, "GatewayTimeout", "gateway-timeout")
+            }
+            Refusal::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "InternalError", "internal"),
+        };
+        Rank { status, code, rest }
+    }
+
+    /// What happened, to which resource, and what to do next: for the client.
+    pub fn text(&self) -> String {
+        match self {
+            Refusal::StaleToken { resource, presented } => format!(
+                "fencing token {presented} for {resource} is stale: a newer lease was granted. This writer has lost its lease; stop it and acquire a new lease before writing again."
+            ),
+            Refusal::LeaseReleased { resource, presented } => format!(
+                "the lease on {resource} with fencing token {presented} was released by its holder. Acquire a new lease before writing again."
+            ),
+            Refusal::LeaseExpired { resource, presented } => format!(
+                "the lease on {resource} with fencing token {presented} has expired and this rule requires a running one. Acquire a new lease before writing again."
+            ),
+            Refusal::MissingToken { resource } => format!(
+                "this request concerns {resource}, which is fenced, and carries no Fencing-Token header. Acquire a lease (`fencegate lease acquire {resource}`) and send its token."
+            ),
+            Refusal::InvalidToken { fault } => match fault {
+                TokenFault::Malformed(fault) => {
+                    format!("the Fencing-Token header is not a token: {fault}.")
+                }
+                TokenFault::Repeated => {
+                    "there is more than one Fencing-Token header; send exactly one.".to_owned()
+                }
+                TokenFault::Contradicting => {
+                    "two carriers bring different fencing tokens; send exactly one.".to_owned()
+                }
+            },
+            Refusal::UnknownToken { resource, presented } => format!(
+                "fencing token {presented} was never issued for {resource}. Check that the lease was acquired for this very resource; `fencegate explain` tells which resource a request concerns."
+            ),
+            Refusal::NoRule { key } => format!(
+                "no rule covers a write of {key:?}. Add a [[rule]] that matches it, with a resource or with fence = \"none\"."
+            ),
+            Refusal::MultipleResources { first, second } => format!(
+                "one request may write one resource only, but {:?} belongs to {} and {:?} to {}. Split it into one request per resource.",
+                first.0, first.1, second.0, second.1
+            ),
+            Refusal::AmbiguousKey { key, why } => {
+                format!("the key {key:?} is refused on a write: {why}.")
+            }
+            Refusal::InvalidRequest { why } => format!("{why}."),
+            Refusal::UnknownOperation { what } => {
+                format!("{what}; it is not forwarded because its effect is not known.")
+            }
+            Refusal::Misdirected { host } => format!(
+                "the host {host:?} is not one that this proxy answers for. Use one of `proxy.hosts`, or add it there."
+            ),
+            Refusal::TooLarge { what, limit, key } => format!(
+                "{what} is larger than {limit} bytes, the most that can be held back until it is checked. Send less at a time, or raise `{key}`."
+            ),
+            Refusal::HeadTooLarge => {
+                "the request head is too large; see `proxy.limits`.".to_owned()
+            }
+            Refusal::BodyTimeout => {
+                "the request body did not arrive in time; nothing was written. Send it again."
+                    .to_owned()
+            }
+            Refusal::Draining { resource, why, .. } => format!(
+                "this write on {resource} waits for older ones: {why}. Nothing was forwarded; try again after the time in Retry-After."
+            ),
+            Refusal::Busy { what, .. } => format!(
+                "{what} is full; nothing was forwarded, try again after the time in Retry-After."
+            ),
+            Refusal::FenceUnavailable { resource, why } => {
+                format!("the fence of {resource} cannot be checked: {why}.")
+            }
+            Refusal::ShuttingDown => {
+                "the proxy is shutting down; nothing was forwarded, try again elsewhere.".to_owned()
+            }
+            Refusal::UpstreamFailed { unknown, why } => {
+                format!("the store gave no usable answer: {why}. {}", fate(*unknown))
+            }
+            Refusal::UpstreamTimeout { unknown } => {
+                format!("the store did not answer in time. {}", fate(*unknown))
+            }
+            Refusal::Internal => {
+                "the proxy failed inside; see its log for this request id.".to_owned()
+            }
+        }
+    }
+
+    /// For `Retry-After`: when to ask again, at least one second.
+    pub fn retry_after(&self) -> Option<Duration> {
+        let second = Duration::from_secs(1);
+        match self {
+            Refusal::Draining { retry_after, .. } | Refusal::Busy { retry_after, .. } => {
+                Some((*retry_after).max(second))
+            }
+            Refusal::FenceUnavailable { .. } | Refusal::ShuttingDown => Some(second),
+            _ => None,
+        }
+    }
+
+    /// The resource, for the log and for clients that carried a well-formed token.
+    pub fn resource(&self) -> Option<&Resource> {
+        match self {
+            Refusal::StaleToken { resource, .. }
+            | Refusal::LeaseReleased { resource, .. }
+            | Refusal::LeaseExpired { resource, .. }
+            | Refusal::MissingToken { resource }
+            | Refusal::UnknownToken { resource, .. }
+            | Refusal::Draining { resource, .. }
+            | Refusal::FenceUnavailable { resource, .. } => Some(resource),
+            _ => None,
+        }
+    }
+}
+
+fn fate(unknown: bool) -> &'static str {
+    if unknown {
+        "The write may have been done, or may still be: read before writing again."
+    } else {
+        "The write was not done."
+    }
 }

@@ -80,8 +80,9 @@ enum Stage {
 // === impl Gate ===
 
 impl Gate {
-    /// A gate that knows nothing yet: its first request asks the ledger.
-    pub fn new(guards: Guards) -> Gate {
+    /// A gate that knows nothing yet: its first request asks the ledger. `settle_after` holds until a
+    /// request brings that of its rule.
+    pub fn new(guards: Guards, settle_after: Quarantine) -> Gate {
         Gate {
             guards,
             mark: None,
@@ -94,7 +95,7 @@ impl Gate {
             exchanges: BTreeMap::new(),
             next_exchange: 0,
             waiting: VecDeque::new(),
-            settle_after: Quarantine::Never,
+            settle_after,
             closed: false,
             retry_at: None,
             actions: Vec::new(),

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use tokio::sync::oneshot;
 
+use super::Verdict;
 use super::admission::CutSignal;
-use super::{Verdict, new_gate};
-use crate::core::gate::{Action, Admitted, ExchangeId, Gate, Guards, Outcome, PermitId, Ticket};
+use crate::core::gate::{
+    Action, Admitted, ExchangeId, Gate, Guards, Outcome, PermitId, Quarantine, Ticket,
+};
 use crate::core::{Millis, Resource};
 
 #[derive(Default)]
@@ -27,9 +29,14 @@ pub(super) struct Cell {
 // === impl Shard ===
 
 impl Shard {
-    pub fn cell(&mut self, resource: &Resource, guards: Guards) -> &mut Cell {
+    pub fn cell(
+        &mut self,
+        resource: &Resource,
+        guards: Guards,
+        quarantine: impl Fn() -> Quarantine,
+    ) -> &mut Cell {
         self.cells.entry_ref(resource).or_insert_with(|| Cell {
-            gate: new_gate(guards),
+            gate: Gate::new(guards, quarantine()),
             waiting: HashMap::new(),
             cuts: HashMap::new(),
             wake_at: None,

@@ -12,7 +12,7 @@ mod view;
 
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -23,8 +23,7 @@ pub use view::{FenceView, PermitView};
 
 use super::refusal::Refusal;
 use crate::core::gate::{
-    Admitted, Denied, Entering, Entry, Gate, Guards, Incarnation, Kind, PermitId, Quarantine,
-    Ticket,
+    Admitted, Denied, Entering, Entry, Guards, Incarnation, Kind, PermitId, Quarantine, Ticket,
 };
 use crate::core::{Millis, Resource, Token};
 use crate::lease::AnyLease;
@@ -65,6 +64,7 @@ struct Inner {
     /// file are abandoned since then at the latest.
     started: Millis,
     guards: Guards,
+    policy: Mutex<Policy>,
     control: tokio::runtime::Handle,
     shards: Box<[Mutex<Shard>]>,
     hasher: hashbrown::DefaultHashBuilder,
@@ -82,6 +82,8 @@ pub struct Parts {
     pub timeout: Duration,
     /// This start of this replica.
     pub incarnation: Incarnation,
+    /// What `[fence]` says, for operations that name a resource and no rule.
+    pub policy: Policy,
     /// The rules to keep; [`Guards::ALL`] wherever something is at stake.
     pub guards: Guards,
 }
@@ -92,7 +94,7 @@ impl Fences {
     /// Fences over a backend and a ledger. Call it in the control runtime: its tasks carry out what
     /// gates ask for, and wake them when time is up.
     pub fn new(parts: Parts) -> Fences {
-        let Parts { lease, ledger, timeout, incarnation, guards } = parts;
+        let Parts { lease, ledger, timeout, incarnation, policy, guards } = parts;
         let fences = Fences(Arc::new(Inner {
             lease,
             ledger,
@@ -100,6 +102,7 @@ impl Fences {
             incarnation,
             started: clock::monotonic(),
             guards,
+            policy: Mutex::new(policy),
             control: tokio::runtime::Handle::current(),
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             hasher: hashbrown::DefaultHashBuilder::default(),
@@ -162,7 +165,7 @@ impl Fences {
     }
 
     /// The barrier: validates `token`, raises the mark to it and waits until every older write of the
-    /// resource has settled, at most `policy.drain_wait`.
+    /// resource has settled, at most `wait`.
     ///
     /// # Errors
     /// The refusal that a write with this token would get.
@@ -212,7 +215,7 @@ impl Fences {
         let now = clock::monotonic();
         let fresh = self.fresh();
         let mut shard = lock(self.shard(resource));
-        let cell = shard.cell(resource, inner.guards);
+        let cell = shard.cell(resource, inner.guards, || self.policy().settle_after);
         let result = step(cell, now, fresh);
         let (todo, wake) = cell.drain(now, || self.fresh());
         drop(shard);
@@ -296,11 +299,6 @@ fn refusal_of(denied: Denied, resource: &Resource, token: Token) -> Refusal {
         },
         Denied::Closed => validate::closed(resource),
     }
-}
-
-/// The gate of `resource` after one more step; for `cell`.
-fn new_gate(guards: Guards) -> Gate {
-    Gate::new(guards)
 }
 
 /// A verdict on a waiting request.

@@ -23,7 +23,7 @@ fn entering(ticket: u64, number: u64) -> Entering {
 
 /// A gate whose holder of `number` is admitted, with one open exchange.
 fn admitted(number: u64) -> (Gate, ExchangeId) {
-    let mut gate = Gate::new(Guards::ALL);
+    let mut gate = Gate::new(Guards::ALL, Quarantine::Never);
     let now = Millis(0);
     assert_eq!(gate.enter(now, entering(0, number), id(1)), Entry::Waiting);
     assert_eq!(gate.take_actions(), [Action::Raise { token: token(number) }]);
@@ -126,7 +126,7 @@ fn an_unknown_outcome_without_a_bound_waits_for_an_operator() {
 
 #[test]
 fn a_take_that_was_never_confirmed_is_swept_until_it_is_gone() {
-    let mut gate = Gate::new(Guards::ALL);
+    let mut gate = Gate::new(Guards::ALL, Quarantine::Never);
     gate.enter(Millis(0), entering(0, 7), id(1));
     gate.raised(Millis(0), Some(token(7)), id(2));
     gate.looked(Millis(0), token(7), Some(&[]), id(3));
@@ -147,7 +147,7 @@ fn a_take_that_was_never_confirmed_is_swept_until_it_is_gone() {
 #[test]
 fn a_permit_of_a_dead_incarnation_blocks_until_its_quarantine_ends_and_is_then_removed() {
     let foreign = PermitId { incarnation: Incarnation(9), serial: 1 };
-    let mut gate = Gate::new(Guards::ALL);
+    let mut gate = Gate::new(Guards::ALL, Quarantine::Never);
     gate.enter(Millis(0), Entering { deadline: Millis(70_000), ..entering(0, 8) }, id(1));
     gate.raised(Millis(0), Some(token(8)), id(2));
     gate.take_actions();
@@ -163,7 +163,7 @@ fn a_permit_of_a_dead_incarnation_blocks_until_its_quarantine_ends_and_is_then_r
 
 #[test]
 fn no_more_than_the_limit_wait() {
-    let mut gate = Gate::new(Guards::ALL);
+    let mut gate = Gate::new(Guards::ALL, Quarantine::Never);
     assert_eq!(gate.enter(Millis(0), entering(0, 7), id(1)), Entry::Waiting);
     assert_eq!(gate.enter(Millis(0), entering(1, 7), id(1)), Entry::Waiting);
     assert_eq!(gate.enter(Millis(0), entering(2, 7), id(1)), Entry::Denied(Denied::Full));
@@ -171,7 +171,7 @@ fn no_more_than_the_limit_wait() {
 
 #[test]
 fn a_mark_above_the_token_refuses_it_as_stale() {
-    let mut gate = Gate::new(Guards::ALL);
+    let mut gate = Gate::new(Guards::ALL, Quarantine::Never);
     gate.enter(Millis(0), entering(0, 7), id(1));
     gate.take_actions();
     gate.raised(Millis(0), Some(token(8)), id(2));

@@ -1,0 +1,225 @@
+//! One version of the rules, as requests use them: compiled, with every default filled in.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::fence::Policy;
+use super::settings::{
+    FenceSettings, Limits, PipelineSettings, Reads, RuleSettings, SettleAfter, StoreKind, Unmatched, UpstreamSettings,
+};
+use super::upstream::{ConnectError, Endpoint};
+use crate::core::gate::Quarantine;
+use crate::core::rules::RuleTable;
+
+/// One version of the rules. Exchanges belong to the version they were admitted with.
+pub struct RuleSet {
+    /// Grows by one with each version of this process.
+    pub generation: u64,
+    /// Which key falls under which rule.
+    pub table: RuleTable,
+    /// The rest of each rule, in the table's order.
+    pub rules: Vec<Rule>,
+    /// Where requests go that no rule sends elsewhere.
+    pub default: Arc<Upstream>,
+    /// Whether a rule decides how a request is classified, so that it must be known first.
+    pub rule_first: bool,
+    /// `[proxy] hosts`, lower case.
+    pub hosts: Vec<String>,
+    /// `[proxy] virtual_hosts`.
+    pub virtual_hosts: bool,
+    /// `[proxy.limits]`.
+    pub limits: Limits,
+    /// What happens to a write that no rule covers.
+    pub unmatched: Unmatched,
+    /// For operations that name a resource and no rule.
+    pub policy: Policy,
+    /// What each rule says, to see what a reload changes.
+    written: Vec<RuleSettings>,
+}
+
+/// What a rule says beside its patterns.
+pub struct Rule {
+    /// How its resources are fenced.
+    pub policy: Policy,
+    /// Who must show a token to read.
+    pub reads: Reads,
+    /// Where its requests go.
+    pub upstream: Arc<Upstream>,
+    /// Further methods that only read.
+    pub read_methods: Vec<String>,
+    /// Taken off the front of the path.
+    pub strip_prefix: Option<String>,
+    /// Put in front of it, afterwards.
+    pub add_prefix: Option<String>,
+}
+
+/// A store.
+pub struct Upstream {
+    /// Unique in this process; a reload that changes the store makes a new one.
+    pub id: u64,
+    /// What it speaks.
+    pub kind: StoreKind,
+    /// Where it is.
+    pub endpoint: Endpoint,
+    /// U3: nothing remains of an upload that was cut.
+    pub discards_torn: bool,
+    /// Longest wait for a connection.
+    pub connect_timeout: Duration,
+    /// Longest wait for an answer.
+    pub answer_timeout: Duration,
+    /// Oldest idle connection that is used again.
+    pub idle_timeout: Duration,
+    written: UpstreamSettings,
+}
+
+/// Why a rule set cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RuleSetError {
+    /// A store's address.
+    #[error("the store {name:?} cannot be used")]
+    Upstream {
+        /// Its name under `[upstreams]`; `upstream` for the default.
+        name: String,
+        /// Why.
+        #[source]
+        cause: ConnectError,
+    },
+    /// A rule names a store that does not exist.
+    #[error("rule {} names the store {name:?}, which is not under [upstreams]", rule + 1)]
+    NoUpstream {
+        /// The rule, from 0.
+        rule: usize,
+        /// The name.
+        name: String,
+    },
+}
+
+// === impl RuleSet ===
+
+impl RuleSet {
+    /// Compiles settings that were checked before.
+    ///
+    /// * `table` — their patterns.
+    /// * `discards_torn` — U3 of a store, from its declaration or profile.
+    /// * `before` — the version that this one replaces; stores that did not change keep their connections.
+    ///
+    /// # Errors
+    /// [`RuleSetError`].
+    pub fn new(
+        settings: &PipelineSettings,
+        table: RuleTable,
+        discards_torn: impl Fn(&UpstreamSettings) -> bool,
+        before: Option<&RuleSet>,
+    ) -> Result<RuleSet, RuleSetError> {
+        let store = |name: &str, written: &UpstreamSettings| {
+            let discards = discards_torn(written);
+            let kept = before.into_iter().flat_map(RuleSet::upstreams).find(|old| old.written == *written);
+            match kept {
+                Some(old) => Ok(Arc::clone(old)),
+                None => Upstream::new(written, discards).map(Arc::new).map_err(|cause| RuleSetError::Upstream {
+                    name: name.to_owned(),
+                    cause,
+                }),
+            }
+        };
+        let default = store("upstream", &settings.upstream)?;
+        let mut named = std::collections::BTreeMap::new();
+        for (name, written) in &settings.upstreams {
+            named.insert(name.as_str(), store(name, written)?);
+        }
+        let mut rules = Vec::with_capacity(settings.rules.len());
+        for (at, rule) in settings.rules.iter().enumerate() {
+            let upstream = match &rule.upstream {
+                None => &default,
+                Some(name) => named
+                    .get(name.as_str())
+                    .ok_or_else(|| RuleSetError::NoUpstream { rule: at, name: name.clone() })?,
+            };
+            rules.push(Rule::new(rule, &settings.fence, Arc::clone(upstream)));
+        }
+        let rule_first = rules
+            .iter()
+            .any(|rule: &Rule| rule.upstream.kind != default.kind || !rule.read_methods.is_empty());
+        Ok(RuleSet {
+            generation: before.map_or(1, |before| before.generation + 1),
+            table,
+            rules,
+            default,
+            rule_first,
+            hosts: settings.hosts.iter().map(|host| host.to_ascii_lowercase()).collect(),
+            virtual_hosts: settings.virtual_hosts,
+            limits: settings.limits.clone(),
+            unmatched: settings.fence.unmatched_writes,
+            policy: policy(&settings.fence, None),
+            written: settings.rules.clone(),
+        })
+    }
+
+    /// Whether keys may belong to other resources than under `before`: then new holders wait until what
+    /// was admitted before has settled.
+    pub fn moves_keys(&self, before: &RuleSet) -> bool {
+        let meaning = |set: &RuleSet| -> Vec<_> {
+            let rules = set.written.iter().zip(&set.rules);
+            rules
+                .map(|(written, rule)| {
+                    let written = written.clone();
+                    (written.patterns, written.resource, written.fence, written.methods, rule.upstream.id)
+                })
+                .collect()
+        };
+        meaning(self) != meaning(before) || self.default.id != before.default.id
+    }
+
+    fn upstreams(&self) -> impl Iterator<Item = &Arc<Upstream>> {
+        std::iter::once(&self.default).chain(self.rules.iter().map(|rule| &rule.upstream))
+    }
+}
+
+// === impl Rule ===
+
+impl Rule {
+    fn new(written: &RuleSettings, fence: &FenceSettings, upstream: Arc<Upstream>) -> Rule {
+        Rule {
+            policy: policy(fence, Some(written)),
+            reads: written.reads.unwrap_or(fence.reads),
+            upstream,
+            read_methods: written.read_methods.clone(),
+            strip_prefix: written.strip_prefix.clone(),
+            add_prefix: written.add_prefix.clone(),
+        }
+    }
+}
+
+fn policy(fence: &FenceSettings, rule: Option<&RuleSettings>) -> Policy {
+    let settle_after = rule.and_then(|rule| rule.settle_after).unwrap_or(fence.settle_after);
+    Policy {
+        require_live: rule.and_then(|rule| rule.require_live).unwrap_or(fence.require_live),
+        drain_wait: rule.and_then(|rule| rule.drain_wait).unwrap_or(fence.drain_wait).0,
+        settle_after: match settle_after {
+            SettleAfter::After(span) => Quarantine::For(span.0),
+            SettleAfter::Never => Quarantine::Never,
+        },
+        revalidate_after: rule.and_then(|rule| rule.revalidate_after).unwrap_or(fence.revalidate_after).0,
+        max_waiting: rule.and_then(|rule| rule.max_waiting).unwrap_or(fence.max_waiting),
+    }
+}
+
+// === impl Upstream ===
+
+impl Upstream {
+    fn new(written: &UpstreamSettings, discards_torn: bool) -> Result<Upstream, ConnectError> {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Ok(Upstream {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            kind: written.kind,
+            endpoint: Endpoint::parse(&written.url)?,
+            discards_torn,
+            connect_timeout: written.connect_timeout.0,
+            answer_timeout: written.answer_timeout.0,
+            idle_timeout: written.idle_timeout.0,
+            written: written.clone(),
+        })
+    }
+}

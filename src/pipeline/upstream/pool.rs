@@ -1,0 +1,164 @@
+//! Idle connections of one thread to one store. Nobody polls them: they are looked at when they are
+//! taken, since a store may have closed one just as a write is about to go out on it.
+
+use std::cell::{Cell, RefCell};
+use std::os::fd::RawFd;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use std::{future::Future, pin::Pin};
+
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use nix::sys::socket::{MsgFlags, recv};
+
+use super::{ConnectError, Endpoint, UpstreamIo};
+use crate::core::Millis;
+use crate::pipeline::body::UpBody;
+use crate::telemetry::clock;
+
+/// One connection to a store. Its owner polls it, inside the task of the request it serves.
+pub struct Connection {
+    /// Sends a request on it.
+    pub sender: http1::SendRequest<UpBody>,
+    /// Does its I/O when polled.
+    pub driver: http1::Connection<TokioIo<UpstreamIo>, UpBody>,
+    abort: Rc<Cell<bool>>,
+    descriptor: RawFd,
+    idle_since: Millis,
+}
+
+/// What a request may do with a connection that was idle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Checkout {
+    /// A read: if the store closed the connection meanwhile, nothing is lost.
+    Read,
+    /// A write: a lost answer taints its permit, so only a connection that is surely alive will do.
+    Write,
+}
+
+/// Idle connections, last used first.
+#[derive(Default)]
+pub struct Pool {
+    idle: RefCell<Vec<Connection>>,
+}
+
+/// A write takes a new connection rather than one idle for longer than this, if that is cheap.
+const WRITE_IDLE: Duration = Duration::from_secs(1);
+
+/// Most idle connections kept for one thread and store.
+const MOST_IDLE: usize = 512;
+
+/// One read or write of a large body moves at most this much; also the most memory either direction of
+/// a connection may hold.
+const BUFFER: usize = 400 << 10;
+
+// === impl Connection ===
+
+impl Connection {
+    /// Drops it in a way that makes the kernel drop what is still queued.
+    pub fn abandon(self) {
+        self.abort.set(true);
+    }
+
+    /// Makes any later drop reset the connection, until [`calm`](Self::calm): from when the first byte of
+    /// a request may leave until it is completely answered.
+    pub fn arm(&self) {
+        self.abort.set(true);
+    }
+
+    /// A drop closes the connection in the ordinary way.
+    pub fn calm(&self) {
+        self.abort.set(false);
+    }
+
+    /// Lets the connection do its I/O. Ready when it is over.
+    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<hyper::Result<()>> {
+        Pin::new(&mut self.driver).poll(cx)
+    }
+
+    /// Whether it is surely open, with nothing on it that was not asked for.
+    fn is_quiet(&mut self) -> bool {
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        if self.poll(&mut cx).is_ready() || !self.sender.is_ready() {
+            return false;
+        }
+        let mut byte = [0];
+        let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
+        matches!(recv(self.descriptor, &mut byte, flags), Err(nix::errno::Errno::EAGAIN))
+    }
+}
+
+// === impl Pool ===
+
+impl Pool {
+    /// An idle connection, or a new one.
+    ///
+    /// # Errors
+    /// As [`Endpoint::connect`].
+    /// # Cancel safety
+    /// Cancel safe: a dropped call closes what it had opened.
+    pub async fn checkout(
+        &self,
+        endpoint: &Endpoint,
+        connect_timeout: Duration,
+        idle_timeout: Duration,
+        purpose: Checkout,
+    ) -> Result<Connection, ConnectError> {
+        let most = match purpose {
+            Checkout::Write if endpoint.is_cheap() => idle_timeout.min(WRITE_IDLE),
+            _ => idle_timeout,
+        };
+        while let Some(mut connection) = self.take(most) {
+            if connection.is_quiet() {
+                return Ok(connection);
+            }
+        }
+        let abort = Rc::new(Cell::new(false));
+        let io = endpoint.connect(connect_timeout, Rc::clone(&abort)).await?;
+        let descriptor = io.descriptor();
+        let mut http = http1::Builder::new();
+        http.max_buf_size(BUFFER).max_headers(200);
+        let (sender, driver) = http.handshake(TokioIo::new(io)).await.map_err(|error| {
+            ConnectError::Io(std::io::Error::other(error))
+        })?;
+        Ok(Connection { sender, driver, abort, descriptor, idle_since: clock::monotonic() })
+    }
+
+    /// The one used last, if it is young enough; the rest has been idle for even longer.
+    fn take(&self, most: Duration) -> Option<Connection> {
+        let mut idle = self.idle.borrow_mut();
+        let young = idle.last().is_some_and(|last| last.idle_since + most >= clock::monotonic());
+        if young { idle.pop() } else { None }
+    }
+
+    /// Keeps a connection whose request was completely sent and completely answered.
+    pub fn put(&self, mut connection: Connection) {
+        connection.calm();
+        if !connection.sender.is_ready() {
+            return;
+        }
+        let mut idle = self.idle.borrow_mut();
+        if idle.len() >= MOST_IDLE {
+            idle.remove(0);
+        }
+        connection.idle_since = clock::monotonic();
+        idle.push(connection);
+    }
+
+    /// Closes what has been idle for longer than `idle_timeout`.
+    pub fn prune(&self, idle_timeout: Duration) {
+        let now = clock::monotonic();
+        self.idle.borrow_mut().retain(|connection| connection.idle_since + idle_timeout >= now);
+    }
+
+    /// How many are idle.
+    pub fn len(&self) -> usize {
+        self.idle.borrow().len()
+    }
+
+    /// Whether none is idle.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
