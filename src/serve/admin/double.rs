@@ -20,6 +20,9 @@ use crate::pipeline::refusal::Refusal;
 use crate::store::secret::SecretSource;
 use crate::telemetry::metrics::Metrics;
 
+/// Makes the error that a broken backend answers with.
+pub(crate) type Fault = fn(&Resource) -> LeaseError;
+
 /// Leases in memory.
 #[derive(Default)]
 pub(crate) struct Leases {
@@ -28,7 +31,7 @@ pub(crate) struct Leases {
     /// Calls that wait for another holder.
     pub(crate) waiting: AtomicUsize,
     /// Every call fails like this.
-    pub(crate) broken: Mutex<Option<fn(&Resource) -> LeaseError>>,
+    pub(crate) broken: Mutex<Option<Fault>>,
 }
 
 struct Row {

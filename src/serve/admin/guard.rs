@@ -62,7 +62,7 @@ pub fn check_exposure(settings: &AdminSettings) -> Result<(), Exposed> {
         let host = host_of(address);
         let is_local = address.starts_with("unix:")
             || host.eq_ignore_ascii_case("localhost")
-            || ip_of(host).is_some_and(|ip| is_loopback(ip));
+            || ip_of(host).is_some_and(is_loopback);
         if !is_local {
             return Err(Exposed { address: address.clone() });
         }
