@@ -15,6 +15,7 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
+use super::address::{Place, without_wildcard};
 use super::exit::Exit;
 
 const CONNECT_TIME: Duration = Duration::from_secs(3);
@@ -99,12 +100,6 @@ pub struct Client {
     server: String,
     place: Place,
     bearer: Option<HeaderValue>,
-}
-
-#[derive(Clone, Debug)]
-enum Place {
-    Tcp { authority: String, host: String, port: u16 },
-    Unix(PathBuf),
 }
 
 // === impl ClientError ===
@@ -357,33 +352,6 @@ impl Client {
 trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
-// === impl Place ===
-
-impl Place {
-    fn parse(server: &str) -> Result<Place, ClientError> {
-        if let Some(path) = server.strip_prefix("unix:").filter(|path| !path.is_empty()) {
-            return Ok(Place::Unix(path.into()));
-        }
-        let fault = || {
-            ClientError::Usage(format!(
-                "{server:?} is not a server address; write http://HOST:PORT or unix:/path"
-            ))
-        };
-        let authority = server.strip_prefix("http://").ok_or_else(fault)?;
-        let authority = authority.strip_suffix('/').unwrap_or(authority);
-        let parsed: http::uri::Authority = authority.parse().map_err(|_| fault())?;
-        if authority.contains('@') || parsed.host().is_empty() {
-            return Err(fault());
-        }
-        let port = match parsed.port() {
-            Some(port) => port.as_u16(),
-            None if authority == parsed.host() => 80,
-            None => return Err(fault()),
-        };
-        Ok(Place::Tcp { authority: authority.into(), host: parsed.host().into(), port })
-    }
-}
-
 /// Runs a command's calls to their end on a runtime of its own, and reports how they went.
 pub fn block_on(command: impl Future<Output = Result<(), ClientError>>) -> Exit {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
@@ -420,62 +388,9 @@ pub fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
-/// `http://0.0.0.0:8080` as seen from a machine that knows the server as `host`.
-fn without_wildcard(url: &str, host: &str) -> String {
-    for wildcard in ["http://0.0.0.0", "https://0.0.0.0", "http://[::]", "https://[::]"] {
-        if let Some(rest) = url.strip_prefix(wildcard)
-            && (rest.is_empty() || rest.starts_with([':', '/']))
-        {
-            let scheme = wildcard.split("//").next().unwrap_or("http:");
-            return format!("{scheme}//{host}{rest}");
-        }
-    }
-    url.to_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_server_is_http_with_host_and_port_or_a_unix_path() {
-        let cases = [
-            ("http://127.0.0.1:8081", Some(("127.0.0.1", 8081))),
-            ("http://[::1]:8081/", Some(("[::1]", 8081))),
-            ("http://admin.internal", Some(("admin.internal", 80))),
-            ("https://127.0.0.1:8081", None),
-            ("127.0.0.1:8081", None),
-            ("http://", None),
-            ("http://a:b@c:1", None),
-            ("http://a:99999", None),
-            ("http://a:1/path", None),
-            ("unix:", None),
-        ];
-        for (server, want) in cases {
-            let got = match Place::parse(server) {
-                Ok(Place::Tcp { host, port, .. }) => Some((host, port)),
-                Ok(Place::Unix(path)) => panic!("{path:?}"),
-                Err(_) => None,
-            };
-            assert_eq!(got.as_ref().map(|(host, port)| (host.as_str(), *port)), want, "{server}");
-        }
-        assert!(
-            matches!(Place::parse("unix:/run/x"), Ok(Place::Unix(path)) if path.as_os_str() == "/run/x")
-        );
-    }
-
-    #[test]
-    fn a_wildcard_proxy_address_becomes_the_servers_host() {
-        let cases = [
-            ("http://0.0.0.0:8080", "http://h:8080"),
-            ("https://[::]:8080", "https://h:8080"),
-            ("http://127.0.0.1:8080", "http://127.0.0.1:8080"),
-            ("http://0.0.0.0.example:8080", "http://0.0.0.0.example:8080"),
-        ];
-        for (url, want) in cases {
-            assert_eq!(without_wildcard(url, "h"), want);
-        }
-    }
 
     #[test]
     fn statuses_become_exit_codes() {

@@ -1,5 +1,6 @@
 //! L5: the command line.
 
+mod address;
 pub mod client;
 pub mod exit;
 pub mod fence;

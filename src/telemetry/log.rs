@@ -223,9 +223,14 @@ fn gives_access(name: &str) -> bool {
         || PARTS.iter().any(|part| squeezed.contains(part))
 }
 
+/// What `log` writes as text on this thread, at every level.
 #[cfg(test)]
-mod tests {
-    use super::*;
+pub(crate) fn captured(log: impl FnOnce()) -> String {
+    captured_as(LogFormat::Text, log)
+}
+
+#[cfg(test)]
+fn captured_as(format: LogFormat, log: impl FnOnce()) -> String {
     use std::sync::{Arc, Mutex};
 
     #[derive(Clone, Default)]
@@ -242,20 +247,25 @@ mod tests {
         }
     }
 
-    fn logged(format: LogFormat, log: impl FnOnce()) -> String {
-        let sink = Sink::default();
-        let to = sink.clone();
-        let subscriber = subscriber(format, EnvFilter::new("trace"), move || to.clone());
-        tracing::subscriber::with_default(subscriber, log);
-        String::from_utf8(sink.0.lock().unwrap().clone()).unwrap()
-    }
+    let sink = Sink::default();
+    let to = sink.clone();
+    let subscriber = subscriber(format, EnvFilter::new("trace"), move || to.clone());
+    tracing::subscriber::with_default(subscriber, log);
+    String::from_utf8(sink.0.lock().unwrap().clone()).unwrap()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
 
     #[test]
     fn no_value_starts_a_line_of_its_own() {
         for format in [LogFormat::Text, LogFormat::Json] {
             let evil = "a\r\nERROR forged\u{1b}[2J\u{2028}\u{85}x";
-            let text =
-                logged(format, || tracing::info!(shown = %evil, debugged = ?evil, "said {evil}"));
+            let text = captured_as(
+                format,
+                || tracing::info!(shown = %evil, debugged = ?evil, "said {evil}"),
+            );
             assert_eq!(text.matches('\n').count(), 1, "{text:?}");
             assert!(text.ends_with('\n'));
             assert!(!text.trim_end_matches('\n').contains(['\r', '\u{1b}']), "{text:?}");
@@ -264,7 +274,7 @@ mod tests {
 
     #[test]
     fn json_lines_are_objects_with_the_fields_at_the_top() {
-        let text = logged(
+        let text = captured_as(
             LogFormat::Json,
             || tracing::info!({ field::RESOURCE } = ?"wal/main", "granted"),
         );

@@ -77,3 +77,40 @@ impl Drop for Audit {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_change_is_one_line_that_names_cannot_forge() {
+        let (mut seen, caller) = (String::new(), Caller { peer: Peer::Unix, bearer: false });
+        let resource = Resource::new("wal/main\" outcome=\"done").expect("a name");
+        let audit = || {
+            let mut audit = Audit::of(caller, RequestId("id7".into()), "lease.acquire", &resource);
+            audit.holder(&Holder::new("h i").expect("a name"));
+            audit.token(Token::MIN);
+            audit
+        };
+        let lines = crate::telemetry::log::captured(|| {
+            let _ = audit().end(Ok(()));
+            let _ = audit().end::<()>(Err(Problem::invalid("x")));
+            drop(audit());
+        });
+        for (line, outcome) in lines.lines().zip(["done", "invalid-request", "abandoned"]) {
+            for part in [
+                "peer=unix",
+                "action=\"lease.acquire\"",
+                r#"resource="wal/main\" outcome=\"done""#,
+                "token=1",
+                "holder=\"h i\"",
+                &format!(" outcome=\"{outcome}\" "),
+                "request_id=\"id7\"",
+            ] {
+                assert!(line.contains(part), "{part} in {line}");
+            }
+            seen.push_str(outcome);
+        }
+        assert_eq!(seen, "doneinvalid-requestabandoned");
+    }
+}
