@@ -128,8 +128,11 @@ async fn an_acquire_whose_answer_is_lost_is_repeated_once_with_the_same_request_
     assert_eq!(ids[0].as_str().unwrap().len(), 32);
 
     let (address, serving) = scripted(vec![String::new(), String::new()]).await;
-    assert_eq!(code(lease(&address, &["acquire", "r"]).await), Exit::Unreachable, "only once");
-    assert_eq!(serving.await.unwrap().len(), 2);
+    let given = ["acquire", "r", "--request-id", "mine"];
+    assert_eq!(code(lease(&address, &given).await), Exit::Unreachable, "only once");
+    for body in serving.await.unwrap() {
+        assert_eq!(serde_json::from_str::<Value>(&body).unwrap()["request_id"], "mine");
+    }
 }
 
 #[test]

@@ -119,7 +119,7 @@ async fn grant<B: LeaseBackend, F: FenceControl>(
     drain: bool,
     audit: &mut Audit,
 ) -> Result<Grant, Problem> {
-    let mut grant = tokio::select! {
+    let grant = tokio::select! {
         biased;
         grant = state.lease.acquire(ask) => grant.map_err(|error| Problem::from_lease(&error))?,
         // A waiter would hold up the shutdown for up to a minute.
@@ -141,12 +141,7 @@ async fn grant<B: LeaseBackend, F: FenceControl>(
         if let Err(refusal) = barrier.await {
             return Err(undrained(Problem::from_refusal(refusal), &grant));
         }
-        // What the barrier took is gone from the lease.
-        grant.expires_in = grant.expires_in.saturating_sub(boot_now().saturating_sub(granted));
-        if grant.expires_in.is_zero() {
-            let (resource, token) = (grant.resource, grant.token);
-            return Err(Problem::from_lease(&LeaseError::Lost { resource, token }));
-        }
+        return spend(grant, boot_now().saturating_sub(granted));
     }
     Ok(grant)
 }
@@ -160,6 +155,16 @@ fn undrained(mut problem: Problem, grant: &Grant) -> Problem {
         problem = problem.with("token", grant.token.to_string());
     }
     problem.with("resource", grant.resource.as_str())
+}
+
+/// What the barrier took is gone from the lease; a lease that is over is not handed out.
+fn spend(mut grant: Grant, taken: Duration) -> Result<Grant, Problem> {
+    grant.expires_in = grant.expires_in.saturating_sub(taken);
+    if grant.expires_in.is_zero() {
+        let Grant { resource, token, .. } = grant;
+        return Err(Problem::from_lease(&LeaseError::Lost { resource, token }));
+    }
+    Ok(grant)
 }
 
 /// What is left of a lease runs on the clock that goes on while the machine sleeps.
@@ -328,6 +333,28 @@ impl From<LeaseView> for Shown {
             released: view.released,
             expires_in_ms: millis(view.expires_in),
             mark: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_that_ran_out_during_its_barrier_is_lost() {
+        let grant = Grant {
+            resource: Resource::new("r").unwrap(),
+            holder: Holder::new("h").unwrap(),
+            token: Token::MIN,
+            ttl: Duration::from_secs(10),
+            expires_in: Duration::from_secs(10),
+        };
+        let left = spend(grant.clone(), Duration::from_secs(4)).unwrap().expires_in;
+        assert_eq!(left, Duration::from_secs(6));
+        for taken in [10, 11] {
+            let problem = spend(grant.clone(), Duration::from_secs(taken)).unwrap_err();
+            assert_eq!(problem.kind, "lease-lost", "{taken} s");
         }
     }
 }
