@@ -282,10 +282,11 @@ pub(super) fn random_id() -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Prints the answer as JSON, or the text made of it. A closed pipe is the reader's choice.
-pub(super) fn print(out: &mut dyn Write, json: bool, answer: &Value, text: &str) {
-    let _ = if json { writeln!(out, "{answer}") } else { writeln!(out, "{text}") };
-    let _ = out.flush();
+/// Prints the answer as JSON, or the text made of it. Returns whether somebody still reads: what was
+/// asked for is done either way, so a closed pipe is no error.
+pub(super) fn print(out: &mut dyn Write, json: bool, answer: &Value, text: &str) -> bool {
+    let written = if json { writeln!(out, "{answer}") } else { writeln!(out, "{text}") };
+    written.and_then(|()| out.flush()).is_ok()
 }
 
 fn millis(value: &Value) -> String {
@@ -357,14 +358,16 @@ async fn watch(
                 if let Some(id) = &message.id {
                     last = Some(id.clone());
                 }
-                print_event(out, json, &message);
+                if !print_event(out, json, &message) {
+                    return Ok(());
+                }
             }
         }
         tokio::time::sleep(RECONNECT).await;
     }
 }
 
-fn print_event(out: &mut dyn Write, json: bool, message: &Message) {
+fn print_event(out: &mut dyn Write, json: bool, message: &Message) -> bool {
     let data: Value = serde_json::from_str(&message.data).unwrap_or_default();
     let text = |name: &str| printable(data[name].as_str().unwrap_or("-"));
     let line = match message.event.as_str() {
@@ -375,7 +378,7 @@ fn print_event(out: &mut dyn Write, json: bool, message: &Message) {
         "gap" => json!({ "change": "gap" }),
         _ => data,
     };
-    print(out, json, &answer, &line);
+    print(out, json, &answer, &line)
 }
 
 #[cfg(test)]

@@ -160,3 +160,28 @@ fn events_print_one_line_each_without_control_characters() {
     let text = String::from_utf8(out).unwrap();
     assert_eq!(text, "acquired  r\u{fffd}[2J  h\n{\"change\":\"gap\"}\n");
 }
+
+#[tokio::test]
+async fn a_watch_goes_on_where_it_was_until_the_server_is_gone() {
+    let server = Server::start(&[]).await;
+    let url = format!("http://{}", server.address);
+    let line = ["lease", "watch", "--prefix", "wal/", "--server", &url];
+    let mut out = Vec::new();
+    let watching = Cli::try_parse_from(line).unwrap().lease.execute(&mut out);
+    let (ended, ()) = tokio::join!(watching, async {
+        while server.events.receiver_count() == 0 {
+            tokio::task::yield_now().await;
+        }
+        let event = crate::serve::admin::double::event;
+        server.events.send(event(1, "other/x")).unwrap();
+        server.events.send(event(2, "wal/main")).unwrap();
+        while !server.events.is_empty() {
+            tokio::task::yield_now().await;
+        }
+        server.readiness.set(|ready| ready.draining = true);
+        server.stop.notify_one();
+        server.running.await.unwrap();
+    });
+    assert_eq!(code(ended), Exit::Unreachable);
+    assert_eq!(String::from_utf8(out).unwrap(), "acquired  wal/main  a\n");
+}

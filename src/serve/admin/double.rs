@@ -10,7 +10,8 @@ use tokio::time::Instant;
 
 use super::guard::Peer;
 use super::{
-    AdminListener, AdminState, FenceControl, Parts, Readiness, Subscription, listen, router,
+    AdminListener, AdminState, FenceControl, Parts, Readiness, Reloadable, Subscription, listen,
+    router,
 };
 use crate::core::lease::Validation;
 use crate::core::{Holder, Resource, Token};
@@ -60,6 +61,7 @@ pub(crate) struct Server {
     pub(crate) leases: Arc<Leases>,
     pub(crate) gate: Arc<Gate>,
     pub(crate) readiness: Readiness,
+    pub(crate) state: AdminState<Leases, Gate>,
     pub(crate) events: broadcast::Sender<LeaseEvent>,
     pub(crate) stop: Arc<Notify>,
     pub(crate) running: tokio::task::JoinHandle<()>,
@@ -259,6 +261,15 @@ impl Server {
         Server::start_on("127.0.0.1:0", tokens, None).await
     }
 
+    /// What opens it.
+    pub(crate) fn reloadable(tokens: &[&str]) -> Reloadable {
+        let secret = |text: &&str| SecretSource::Text((*text).into()).read().unwrap();
+        Reloadable {
+            tokens: tokens.iter().map(secret).collect(),
+            drain_wait: Duration::from_secs(25),
+        }
+    }
+
     /// One whose clients all seem to come from `peer`, if given.
     pub(crate) async fn start_on(address: &str, tokens: &[&str], peer: Option<Peer>) -> Server {
         let (leases, gate) = (Arc::new(Leases::default()), Arc::new(Gate::default()));
@@ -269,14 +280,10 @@ impl Server {
         let state = AdminState::new(Parts {
             lease: leases.clone(),
             fences: gate.clone(),
-            tokens: tokens
-                .iter()
-                .map(|text| SecretSource::Text((*text).into()).read().unwrap())
-                .collect(),
             listen: vec![address.into()],
             readiness: readiness.clone(),
             metrics: Arc::new(Metrics::new(1)),
-            drain_wait: Duration::from_secs(25),
+            reloadable: Server::reloadable(tokens),
             subscribe: Some(Arc::new(move |_, after| Subscription {
                 backlog: after.map(|id| event(id + 1, "wal/old")).into_iter().collect(),
                 gap: false,
@@ -291,7 +298,7 @@ impl Server {
             status: Arc::new(|| serde_json::json!({ "rules": [] })),
             health: Arc::new(|| serde_json::json!({})),
         });
-        let mut routes = router(state);
+        let mut routes = router(state.clone());
         if let Some(peer) = peer {
             routes = routes.layer(axum::Extension(peer));
         }
@@ -301,7 +308,7 @@ impl Server {
         let running = tokio::spawn(async move {
             listen::run(listener, routes, stopped.notified()).await;
         });
-        Server { address, leases, gate, readiness, events, stop, running }
+        Server { address, leases, gate, readiness, state, events, stop, running }
     }
 }
 

@@ -43,7 +43,7 @@ pub(super) async fn raise<B: LeaseBackend, F: FenceControl>(
 ) -> Result<StatusCode, Problem> {
     let mut audit = Audit::of(caller, id, "fence.raise", &resource);
     audit.token(token);
-    let result = state.fences.barrier(&resource, token, state.drain_wait).await;
+    let result = state.fences.barrier(&resource, token, state.now().drain_wait).await;
     audit.end(result.map_err(Problem::from_refusal)).map(|()| StatusCode::NO_CONTENT)
 }
 

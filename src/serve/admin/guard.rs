@@ -77,7 +77,7 @@ pub(super) async fn guard<B: LeaseBackend, F: FenceControl>(
     next: Next,
 ) -> Response {
     let peer = request.extensions().get::<Peer>().copied().unwrap_or(Peer::Unknown);
-    match admit(peer, &request, &state.tokens, &state.listen) {
+    match admit(peer, &request, &state.now().tokens, &state.listen) {
         Ok(caller) => {
             request.extensions_mut().insert(caller);
             next.run(request).await

@@ -137,7 +137,7 @@ async fn grant<B: LeaseBackend, F: FenceControl>(
     state.metrics.count(Event::LeaseGranted);
     if drain {
         let granted = boot_now();
-        let barrier = state.fences.barrier(&grant.resource, grant.token, state.drain_wait);
+        let barrier = state.fences.barrier(&grant.resource, grant.token, state.now().drain_wait);
         if let Err(refusal) = barrier.await {
             return Err(undrained(Problem::from_refusal(refusal), &grant));
         }

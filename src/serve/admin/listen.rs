@@ -76,7 +76,9 @@ impl AdminListener {
 
 fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|at| at.file_type().is_socket());
-    if is_socket && std::os::unix::net::UnixStream::connect(path).is_err() {
+    let connected = std::os::unix::net::UnixStream::connect(path);
+    // Left behind by a process that was killed. Any other fault may mean that somebody listens.
+    if is_socket && connected.is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused) {
         std::fs::remove_file(path)?;
     }
     let socket = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None)?;

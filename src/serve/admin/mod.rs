@@ -28,7 +28,7 @@ use axum::routing::{get, post};
 use crate::lease::LeaseBackend;
 
 pub use listen::AdminListener;
-pub use state::{AdminState, FenceControl, Parts, Readiness, Subscription};
+pub use state::{AdminState, FenceControl, Parts, Readiness, Reloadable, Subscription};
 
 /// The routes of the admin listener.
 ///

@@ -5,6 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use serde::Serialize;
 use tokio::sync::{broadcast, watch};
 
@@ -70,16 +71,14 @@ pub struct Parts<B, F> {
     pub lease: Arc<B>,
     /// The fences.
     pub fences: Arc<F>,
-    /// Bearer tokens; any of them opens everything. Empty: only loopback and Unix peers.
-    pub tokens: Vec<Secret>,
+    /// What a reload may change.
+    pub reloadable: Reloadable,
     /// The addresses of `[admin] listen`, as written: `Host` may name them.
     pub listen: Vec<String>,
     /// What `/readyz` says.
     pub readiness: Readiness,
     /// What `/metrics` says.
     pub metrics: Arc<Metrics>,
-    /// Longest wait of a barrier: `[fence] drain_wait`.
-    pub drain_wait: Duration,
     /// The events of `/v1/leases/watch`; `None`: 404.
     pub subscribe: Option<Arc<Subscribe>>,
     /// The copy of `/v1/fence/backup`; `None`: 404.
@@ -93,10 +92,20 @@ pub struct Parts<B, F> {
 /// Shared by all handlers; cheap to clone.
 pub struct AdminState<B, F = Fences>(Arc<Inner<B, F>>);
 
-pub(super) struct Inner<B, F> {
-    pub(super) parts: Parts<B, F>,
+struct Inner<B, F> {
+    parts: Parts<B, F>,
+    reloaded: ArcSwap<Reloadable>,
     /// Marks the event ids of this process: another process counts from 1 again.
-    pub(super) stream: String,
+    stream: String,
+}
+
+/// What a reload of the configuration may change.
+#[derive(Clone)]
+pub struct Reloadable {
+    /// Bearer tokens; any of them opens everything. Empty: only loopback and Unix peers.
+    pub tokens: Vec<Secret>,
+    /// Longest wait of a barrier: `[fence] drain_wait`.
+    pub drain_wait: Duration,
 }
 
 /// Whether the process may be sent work: what `/readyz` answers. Cheap to clone; all clones are one.
@@ -148,7 +157,13 @@ impl FenceControl for Fences {
 impl<B: LeaseBackend, F: FenceControl> AdminState<B, F> {
     /// The state of one process.
     pub fn new(parts: Parts<B, F>) -> AdminState<B, F> {
-        AdminState(Arc::new(Inner { parts, stream: random_id() }))
+        let reloaded = ArcSwap::from_pointee(parts.reloadable.clone());
+        AdminState(Arc::new(Inner { parts, reloaded, stream: random_id() }))
+    }
+
+    /// Changes what may change; requests that have begun go on with what they began with.
+    pub fn reload(&self, reloadable: Reloadable) {
+        self.0.reloaded.store(Arc::new(reloadable));
     }
 }
 
@@ -167,6 +182,11 @@ impl<B, F> std::ops::Deref for AdminState<B, F> {
 }
 
 impl<B, F> AdminState<B, F> {
+    /// What holds for a request that begins now.
+    pub(super) fn now(&self) -> Arc<Reloadable> {
+        self.0.reloaded.load_full()
+    }
+
     pub(super) fn stream(&self) -> &str {
         &self.0.stream
     }

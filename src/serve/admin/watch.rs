@@ -46,6 +46,8 @@ struct Watching {
     gap: bool,
     backlog: VecDeque<LeaseEvent>,
     live: broadcast::Receiver<LeaseEvent>,
+    /// Whoever subscribes before it reads the backlog gets some events in both.
+    last: u64,
 }
 
 /// Ends when the client goes away or the process is told to stop.
@@ -73,6 +75,7 @@ pub(super) async fn watch<B: LeaseBackend, F: FenceControl>(
         gap: gap || lost,
         backlog: backlog.into(),
         live,
+        last: after.unwrap_or(0),
     };
     let events = stream::unfold(watching, |mut watching| async {
         watching.next().await.map(|event| (Ok(event), watching))
@@ -107,6 +110,10 @@ impl Watching {
                     Err(RecvError::Closed) => return None,
                 },
             };
+            if event.id <= self.last {
+                continue;
+            }
+            self.last = event.id;
             if event.resource.as_str().starts_with(&self.prefix) {
                 return Some(self.render(&event));
             }

@@ -102,6 +102,12 @@ async fn with_tokens_configured_only_a_bearer_opens_v1() {
         let challenge = (status == 401).then_some("Bearer");
         assert_eq!(reply.header("www-authenticate"), challenge, "{headers:?}");
     }
+    server.state.reload(Server::reloadable(&["third"]));
+    for (token, status) in [("first", 401), ("third", 404)] {
+        let headers = format!("Authorization: Bearer {token}\r\n");
+        let reply = raw(&server, &request("GET", "/v1/lease?resource=x", &headers, "")).await;
+        assert_eq!(reply.status, status, "after a reload: {token}");
+    }
     for target in ["/healthz", "/metrics", "/"] {
         assert_eq!(get(&server, target).await.status, 200, "{target}");
     }

@@ -19,6 +19,8 @@ use crate::pipeline::refusal::Refusal;
 /// Longest wait for anything in these tests.
 const DEADLINE: Duration = Duration::from_secs(10);
 
+const API: &str = include_str!("../../../../docs/reference/lease-api.md");
+
 struct Reply {
     status: u16,
     head: String,
@@ -163,7 +165,9 @@ async fn every_call_answers_with_its_status_and_every_error_is_a_problem() {
         ("/v1/nothing", 404, "not-found"),
     ];
     for (target, status, kind) in gets {
-        check_problem(&get(&server, target).await, status, kind, target);
+        let reply = get(&server, target).await;
+        check_problem(&reply, status, kind, target);
+        assert_eq!(reply.header("allow"), (status == 405).then_some("POST"), "{target}");
     }
     let held = post(&server, "/v1/lease/acquire", acquire_body("held")).await;
     assert_eq!(held.json()["holder"], "a");
@@ -173,6 +177,12 @@ async fn every_call_answers_with_its_status_and_every_error_is_a_problem() {
 fn check_problem(reply: &Reply, status: u16, kind: &str, case: &str) {
     assert_eq!(reply.status, status, "{case}: {}", reply.body);
     assert_eq!(reply.header("content-type"), Some("application/problem+json"), "{case}");
+    let row = format!("\n| {status} | ");
+    let documented = API.split(&row).skip(1).any(|row| {
+        let kinds = row.split('|').next().unwrap_or_default();
+        kinds.split([',', ' ']).any(|documented| documented == kind)
+    });
+    assert!(documented, "{case}: {status} {kind} is not in docs/reference/lease-api.md");
     let body = reply.json();
     assert_eq!(body["type"], format!("/errors/{kind}"), "{case}");
     assert_eq!(body["status"], status, "{case}");

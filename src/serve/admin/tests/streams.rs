@@ -68,6 +68,9 @@ async fn a_watch_tells_changes_below_its_prefix_and_goes_on_where_it_was() {
 
     let mut again = watch(&server, &format!("Last-Event-ID: {id}\r\n")).await;
     assert!(next_field(&mut again, "id:").await.unwrap().ends_with(".8"), "the backlog first");
+    server.events.send(event(8, "wal/old")).unwrap();
+    server.events.send(event(9, "wal/main")).unwrap();
+    assert!(next_field(&mut again, "id:").await.unwrap().ends_with(".9"), "no event twice");
 
     let mut foreign = watch(&server, "Last-Event-ID: 0123456789abcdef.7\r\n").await;
     assert_eq!(next_field(&mut foreign, "event:").await.as_deref(), Some("gap"));
