@@ -41,7 +41,7 @@ enum Call {
     Raise {
         /// Which resource.
         resource: String,
-        /// The token that holds it [default: from --token-file, then FENCING_TOKEN].
+        /// The token that holds it (default: from --token-file, then FENCING_TOKEN).
         token: Option<Token>,
         /// File with the token.
         #[arg(long, value_name = "FILE", conflicts_with = "token")]

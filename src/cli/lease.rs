@@ -72,10 +72,10 @@ struct Acquire {
     /// Wait until every older write of the resource has settled.
     #[arg(long)]
     drain: bool,
-    /// The label to acquire under [default: user@host:pid].
+    /// The label to acquire under (default: user@host:pid).
     #[arg(long)]
     holder: Option<String>,
-    /// Repeats an acquire whose answer was lost: the same id gets the same grant [default: random].
+    /// Repeats an acquire whose answer was lost: the same id gets the same grant (default: random).
     #[arg(long)]
     request_id: Option<String>,
 }
@@ -84,7 +84,7 @@ struct Acquire {
 struct Renew {
     #[command(flatten)]
     holding: Holding,
-    /// The new time to live [default: the one granted].
+    /// The new time to live (default: the one granted).
     #[arg(long)]
     ttl: Option<Span>,
 }
@@ -94,7 +94,7 @@ struct Renew {
 struct Holding {
     /// Which resource.
     resource: String,
-    /// Its token [default: from --token-file, then FENCING_TOKEN].
+    /// Its token (default: from --token-file, then FENCING_TOKEN).
     token: Option<Token>,
     /// File with the token.
     #[arg(long, value_name = "FILE", conflicts_with = "token")]

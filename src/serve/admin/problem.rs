@@ -1,6 +1,6 @@
 //! Errors of the admin API: RFC 9457 problems, rendered in one place.
 //!
-//! A handler returns a [`Problem`]; it travels as an extension of an empty response to [`render`],
+//! A handler returns a [`Problem`]; it travels as an extension of an empty response to `render`,
 //! which knows the request id. Whatever else answers with an error (an unknown path, a wrong method)
 //! becomes a problem there, too.
 
