@@ -1,3 +1,4 @@
 //! L3: the running server.
 
+pub mod admin;
 pub mod settings;
