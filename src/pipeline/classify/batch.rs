@@ -201,6 +201,7 @@ mod tests {
             "",
             "<Delete/>",
             "<Delete></Delete>",
+            "<Delete><Quiet>true</Quiet></Delete>",
             "<Deletes><Object><Key>a</Key></Object></Deletes>",
         ] {
             assert!(delete_keys("b", body.as_bytes()).is_err(), "{body:?}");

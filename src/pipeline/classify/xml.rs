@@ -199,6 +199,7 @@ mod tests {
             "<a xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\" b=\"1\"/>",
             "<a b=1/>",
             "<a><b c=\"1\"/></a>",
+            "<a><b xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"/></a>",
             "<!DOCTYPE a><a/>",
             "<!DOCTYPE a [<!ENTITY e \"x\">]><a>&e;</a>",
             "<a>&#x77;</a>",
