@@ -221,6 +221,7 @@ mod tests {
             (MayHideError, "<html><body>ok</body></html>", BodyVerdict::Unreadable),
             (MayHideError, "<CopyObjectResult/><Error/>", BodyVerdict::Unreadable),
             (MayHideError, "{}", BodyVerdict::Unreadable),
+            (MayHideError, "<CopyObjectResult/> and more", BodyVerdict::Unreadable),
             (PerKey, "<DeleteResult/>", BodyVerdict::Success),
             (
                 PerKey,
@@ -252,6 +253,16 @@ mod tests {
             judge(MayHideError, b"<CopyObjectResult>\xff</CopyObjectResult>"),
             BodyVerdict::Unreadable
         );
+    }
+
+    #[test]
+    fn a_document_of_endless_depth_is_not_followed() {
+        let nested = |depth| {
+            let (open, close) = ("<aResult>".repeat(depth), "</aResult>".repeat(depth));
+            judge(AnswerKind::MayHideError, format!("{open}{close}").as_bytes())
+        };
+        assert_eq!(nested(MAX_DEPTH), BodyVerdict::Success);
+        assert_eq!(nested(MAX_DEPTH + 1), BodyVerdict::Unreadable);
     }
 
     proptest! {
