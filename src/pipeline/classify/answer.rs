@@ -96,11 +96,11 @@ pub fn judge(kind: AnswerKind, body: &[u8]) -> BodyVerdict {
             client_fault: is_client_fault(&document.code),
             code: document.code.chars().take(64).collect(),
         },
-        (AnswerKind::PerKey, "DeleteResult") => match document.failures.as_slice() {
-            [] => BodyVerdict::Success,
-            codes => BodyVerdict::PerKeyFailures {
-                all_client_fault: codes.iter().all(|code| is_client_fault(code)),
-            },
+        (AnswerKind::PerKey, "DeleteResult") => match document.failures {
+            0 => BodyVerdict::Success,
+            failures => {
+                BodyVerdict::PerKeyFailures { all_client_fault: document.client_faults == failures }
+            }
         },
         (AnswerKind::MayHideError, root) if root.ends_with("Result") => BodyVerdict::Success,
         _ => BodyVerdict::Unreadable,
@@ -110,18 +110,24 @@ pub fn judge(kind: AnswerKind, body: &[u8]) -> BodyVerdict {
 struct Document {
     /// Local name of the root.
     root: String,
-    /// Text of `/Error/Code`.
+    /// Text of `/Error/Code`, or of the `Code` of the latest `/*/Error`.
     code: String,
-    /// Text of the `Code` of every `/*/Error`.
-    failures: Vec<String>,
+    /// How many `/*/Error` there are.
+    failures: usize,
+    /// How many of them have a code of the 4xx kind.
+    client_faults: usize,
 }
+
+/// Deepest nesting of an answer; results need four.
+const MAX_DEPTH: usize = 32;
 
 /// Lenient: the store's writer is not an attacker of its own client. But the document must be whole.
 fn read(text: &str) -> Option<Document> {
     let text = text.trim_start_matches('\u{feff}').trim_start();
     let mut reader = Reader::from_str(text);
     reader.config_mut().expand_empty_elements = true;
-    let mut document = Document { root: String::new(), code: String::new(), failures: Vec::new() };
+    let mut document =
+        Document { root: String::new(), code: String::new(), failures: 0, client_faults: 0 };
     let mut path: Vec<String> = Vec::new();
     loop {
         match reader.read_event().ok()? {
@@ -131,21 +137,21 @@ fn read(text: &str) -> Option<Document> {
                 match path.len() {
                     0 if document.root.is_empty() => name.clone_into(&mut document.root),
                     0 => return None,
-                    1 if name == "Error" => document.failures.push(String::new()),
+                    1 if name == "Error" => document.code.clear(),
+                    MAX_DEPTH.. => return None,
                     _ => {}
                 }
                 path.push(name.to_owned());
             }
             Event::End(_) => {
-                path.pop()?;
+                let ended = path.pop()?;
+                if ended == "Error" && path.len() == 1 {
+                    document.failures += 1;
+                    document.client_faults += usize::from(is_client_fault(&document.code));
+                }
             }
             Event::Text(piece) => match path.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-                ["Error", "Code"] => document.code.push_str(piece.trim()),
-                [_, "Error", "Code"] => {
-                    if let Some(code) = document.failures.last_mut() {
-                        code.push_str(piece.trim());
-                    }
-                }
+                ["Error", "Code"] | [_, "Error", "Code"] => document.code.push_str(piece.trim()),
                 [] if !piece.trim().is_empty() => return None,
                 _ => {}
             },
@@ -215,6 +221,7 @@ mod tests {
             (MayHideError, "<html><body>ok</body></html>", BodyVerdict::Unreadable),
             (MayHideError, "<CopyObjectResult/><Error/>", BodyVerdict::Unreadable),
             (MayHideError, "{}", BodyVerdict::Unreadable),
+            (MayHideError, "<CopyObjectResult/> and more", BodyVerdict::Unreadable),
             (PerKey, "<DeleteResult/>", BodyVerdict::Success),
             (
                 PerKey,
@@ -246,6 +253,16 @@ mod tests {
             judge(MayHideError, b"<CopyObjectResult>\xff</CopyObjectResult>"),
             BodyVerdict::Unreadable
         );
+    }
+
+    #[test]
+    fn a_document_of_endless_depth_is_not_followed() {
+        let nested = |depth| {
+            let (open, close) = ("<aResult>".repeat(depth), "</aResult>".repeat(depth));
+            judge(AnswerKind::MayHideError, format!("{open}{close}").as_bytes())
+        };
+        assert_eq!(nested(MAX_DEPTH), BodyVerdict::Success);
+        assert_eq!(nested(MAX_DEPTH + 1), BodyVerdict::Unreadable);
     }
 
     proptest! {

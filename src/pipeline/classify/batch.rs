@@ -1,11 +1,14 @@
 //! The keys that a control document names: those of a batch delete, and none in a restore.
 
 use super::keys;
-use super::xml::{Step, steps};
+use super::xml::{Step, walk};
 use crate::pipeline::refusal::Refusal;
 
 /// Most objects in one batch; the limit of S3 itself.
 pub const MAX_OBJECTS: usize = 1_000;
+
+/// Longest key in bytes; the limit of S3 itself.
+const MAX_KEY: usize = 1_024;
 
 /// The keys of a `DeleteObjects` body, as `bucket/key`, in order, doubles included.
 ///
@@ -18,24 +21,21 @@ pub const MAX_OBJECTS: usize = 1_000;
 /// # Reference
 /// S3 API, `DeleteObjects`, request syntax.
 pub fn delete_keys(bucket: &str, body: &[u8]) -> Result<Vec<String>, Refusal> {
-    let steps = steps(body).map_err(|why| invalid(&why))?;
     let mut list = List::default();
     let mut path: Vec<String> = Vec::with_capacity(4);
-    for step in steps {
-        match step {
-            Step::Open(name) => {
-                let parents: Vec<&str> = path.iter().map(String::as_str).collect();
-                list.open(&parents, &name)?;
-                path.push(name);
-            }
-            Step::Text(text) => list.text(bucket, path.last().map_or("", String::as_str), text)?,
-            Step::Close => {
-                if path.pop().as_deref() == Some("Object") {
-                    list.close_object()?;
-                }
-            }
+    walk(body, invalid, |step| match step {
+        Step::Open(name) => {
+            let parents: Vec<&str> = path.iter().map(String::as_str).collect();
+            list.open(&parents, name)?;
+            path.push(name.to_owned());
+            Ok(())
         }
-    }
+        Step::Text(text) => list.text(bucket, path.last().map_or("", String::as_str), text),
+        Step::Close => match path.pop().as_deref() {
+            Some("Object") => list.close_object(),
+            _ => Ok(()),
+        },
+    })?;
     if list.keys.is_empty() {
         return Err(invalid("names no object"));
     }
@@ -53,14 +53,12 @@ pub fn check_restore(body: &[u8]) -> Result<(), Refusal> {
     if body.is_empty() {
         return Ok(());
     }
-    for step in steps(body).map_err(|why| invalid(&why))? {
-        if matches!(&step, Step::Open(name) if name.eq_ignore_ascii_case("OutputLocation")) {
-            return Err(invalid(
-                "writes to an `OutputLocation`, which no fence covers; restore in place",
-            ));
+    walk(body, invalid, |step| match step {
+        Step::Open(name) if name.eq_ignore_ascii_case("OutputLocation") => {
+            Err(invalid("writes to an `OutputLocation`, which no fence covers; restore in place"))
         }
-    }
-    Ok(())
+        _ => Ok(()),
+    })
 }
 
 #[derive(Default)]
@@ -91,24 +89,25 @@ impl List {
                 self.seen.push(name.to_owned());
                 Ok(())
             }
-            _ => Err(invalid(&format!(
-                "has an element `{name}` that is unknown, doubled or in the wrong place"
-            ))),
+            _ => Err(invalid("has an element that is unknown, doubled or in the wrong place")),
         }
     }
 
-    fn text(&mut self, bucket: &str, element: &str, text: String) -> Result<(), Refusal> {
+    fn text(&mut self, bucket: &str, element: &str, text: &str) -> Result<(), Refusal> {
         match element {
             "Key" => {
-                if text.is_empty() {
-                    return Err(invalid("has an empty key"));
+                if text.is_empty() || text.len() > MAX_KEY {
+                    return Err(invalid("has a key of no bytes, or of more than 1024"));
                 }
                 // At least one store's parser strips it.
                 if text.trim() != text {
                     let why = "it begins or ends with white space, which XML parsers strip or keep";
-                    return Err(Refusal::AmbiguousKey { key: text, why: why.to_owned() });
+                    return Err(Refusal::AmbiguousKey {
+                        key: text.to_owned(),
+                        why: why.to_owned(),
+                    });
                 }
-                keys::literal(&text)?;
+                keys::literal(text)?;
                 if self.keys.len() == MAX_OBJECTS {
                     return Err(invalid("names more than 1000 objects; split it"));
                 }
@@ -117,7 +116,7 @@ impl List {
             }
             "Quiet" | "VersionId" | "ETag" | "LastModifiedTime" | "Size" => Ok(()),
             // An object or the root without children, or with text between them.
-            _ => Err(invalid(&format!("has text in `{element}`, or nothing"))),
+            _ => Err(invalid("has text where elements belong, or an element without any")),
         }
     }
 
@@ -201,10 +200,18 @@ mod tests {
             "",
             "<Delete/>",
             "<Delete></Delete>",
+            "<Delete><Quiet>true</Quiet></Delete>",
             "<Deletes><Object><Key>a</Key></Object></Deletes>",
         ] {
             assert!(delete_keys("b", body.as_bytes()).is_err(), "{body:?}");
         }
+    }
+
+    #[test]
+    fn a_key_has_1_to_1024_bytes() {
+        let with = |n: usize| document(&format!("<Object><Key>{}</Key></Object>", "k".repeat(n)));
+        assert!(delete_keys("b", with(1_024).as_bytes()).is_ok());
+        assert!(delete_keys("b", with(1_025).as_bytes()).is_err());
     }
 
     #[test]

@@ -135,6 +135,7 @@ mod tests {
             "user@s3.internal",
             "s3.internal:80:80",
             "s3.internal:x",
+            "s3.internal:123456",
             "[::1",
             "[::1]x",
             "[s3.internal]",

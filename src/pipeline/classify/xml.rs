@@ -10,144 +10,164 @@ use quick_xml::events::{BytesStart, Event};
 /// The namespace of S3 documents.
 const S3_NAMESPACE: &str = "http://s3.amazonaws.com/doc/2006-03-01/";
 
-/// What is wrong with a document; reads on after "the document ".
-pub(super) type Fault = String;
-
 /// One step through a document.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step<'a> {
     /// An element begins. Attributes are checked and gone: none but the namespace of the root.
-    Open(String),
-    /// The text of the element just opened, up to its end or its first child; entities are resolved.
-    Text(String),
+    Open(&'a str),
+    /// The text of the innermost open element, up to its end or its next child; entities are resolved.
+    Text(&'a str),
     /// The innermost open element ends.
     Close,
 }
 
-/// The steps through a whole document: one root, nothing around it but white space and a UTF-8 declaration.
+/// Walks through a whole document: one root, nothing around it but white space and a UTF-8 declaration.
 ///
 /// Adjacent pieces of text are one step; text of white space only is left out, except that an element
-/// without children always has exactly one text step.
-pub(super) fn steps(document: &[u8]) -> Result<Vec<Step>, Fault> {
-    let text = std::str::from_utf8(document).map_err(|_| "is not UTF-8".to_owned())?;
+/// without children always has exactly one text step. Nothing is collected: memory does not grow with the
+/// document.
+///
+/// # Errors
+/// The first fault that `on` finds; or what is wrong with the document, a text that reads on after
+/// "the document ", made an error by `fault`.
+pub(super) fn walk<E>(
+    document: &[u8],
+    fault: impl Fn(&str) -> E,
+    on: impl FnMut(Step<'_>) -> Result<(), E>,
+) -> Result<(), E> {
+    let Ok(text) = std::str::from_utf8(document) else { return Err(fault("is not UTF-8")) };
     if text.chars().any(is_not_xml) {
-        return Err("has a character that XML does not allow".to_owned());
+        return Err(fault("has a character that XML does not allow"));
     }
     let mut reader = Reader::from_str(text);
     reader.config_mut().expand_empty_elements = true;
-    let mut walk = Walk { steps: Vec::new(), text: String::new(), depth: 0, leaf: false };
-    let mut declared = false;
+    let mut walk = Walk {
+        fault,
+        on,
+        text: String::new(),
+        depth: 0,
+        leaf: false,
+        started: false,
+        declared: false,
+    };
     loop {
-        let event = reader.read_event().map_err(|fault| format!("is not well-formed: {fault}"))?;
+        match reader.read_event() {
+            Ok(Event::Eof) => return walk.finish(),
+            Ok(event) => walk.take(event)?,
+            Err(_) => return Err((walk.fault)("is not well-formed")),
+        }
+    }
+}
+
+/// Deepest nesting; the control documents need five.
+const MAX_DEPTH: usize = 32;
+
+struct Walk<F, O> {
+    fault: F,
+    on: O,
+    text: String,
+    depth: usize,
+    /// Whether the innermost open element has had no child so far.
+    leaf: bool,
+    /// Whether the root has begun.
+    started: bool,
+    /// Whether there was an XML declaration.
+    declared: bool,
+}
+
+// === impl Walk ===
+
+impl<E, F: Fn(&str) -> E, O: FnMut(Step<'_>) -> Result<(), E>> Walk<F, O> {
+    fn take(&mut self, event: Event<'_>) -> Result<(), E> {
         match event {
-            Event::Eof => return walk.finish(),
-            Event::Decl(declaration) => {
-                if declared || !walk.steps.is_empty() {
-                    return Err("has a second XML declaration".to_owned());
-                }
-                declared = true;
-                match declaration.encoding() {
-                    None => {}
-                    Some(Ok(name)) if name.eq_ignore_ascii_case("utf-8") => {}
-                    Some(_) => return Err("declares an encoding other than UTF-8".to_owned()),
-                }
-            }
-            Event::Start(element) => walk.open(&element)?,
-            Event::Empty(_) => return Err("is not well-formed".to_owned()),
-            Event::End(_) => walk.close()?,
-            Event::Text(piece) => {
-                if piece.contains("]]>") {
-                    return Err("has `]]>` in a text".to_owned());
-                }
-                walk.text.push_str(&piece);
-            }
-            Event::GeneralRef(entity) => walk.text.push(match &*entity {
+            Event::Start(element) => return self.open(&element),
+            Event::End(_) => return self.close(),
+            Event::Text(piece) if !piece.contains("]]>") => self.text.push_str(&piece),
+            Event::GeneralRef(entity) => self.text.push(match &*entity {
                 "amp" => '&',
                 "lt" => '<',
                 "gt" => '>',
                 "quot" => '"',
                 "apos" => '\'',
-                other => {
-                    return Err(format!(
-                        "has the reference `&{other};`; write the character itself"
-                    ));
-                }
+                _ => return Err((self.fault)("has a reference; write the character itself")),
             }),
-            Event::CData(_) => return Err("has a CDATA section; write the text itself".to_owned()),
-            Event::Comment(_) => return Err("has a comment".to_owned()),
-            Event::PI(_) => return Err("has a processing instruction".to_owned()),
-            Event::DocType(_) => return Err("has a DOCTYPE".to_owned()),
+            Event::Decl(declaration) => {
+                let is_utf8 = match declaration.encoding() {
+                    None => true,
+                    Some(name) => name.is_ok_and(|name| name.eq_ignore_ascii_case("utf-8")),
+                };
+                if !is_utf8 || self.started || self.declared {
+                    return Err((self.fault)("declares another encoding, or declares it late"));
+                }
+                self.declared = true;
+            }
+            Event::CData(_) => {
+                return Err((self.fault)("has a CDATA section; write the text itself"));
+            }
+            Event::Comment(_) => return Err((self.fault)("has a comment")),
+            Event::PI(_) => return Err((self.fault)("has a processing instruction")),
+            Event::DocType(_) => return Err((self.fault)("has a DOCTYPE")),
+            Event::Text(_) | Event::Empty(_) | Event::Eof => {
+                return Err((self.fault)("is not well-formed"));
+            }
         }
+        Ok(())
     }
-}
 
-struct Walk {
-    steps: Vec<Step>,
-    text: String,
-    depth: usize,
-    /// Whether the innermost open element has had no child so far.
-    leaf: bool,
-}
-
-// === impl Walk ===
-
-impl Walk {
-    fn open(&mut self, element: &BytesStart<'_>) -> Result<(), Fault> {
-        if self.depth == 0 && !self.steps.is_empty() {
-            return Err("has a second root element".to_owned());
+    fn open(&mut self, element: &BytesStart<'_>) -> Result<(), E> {
+        if self.depth == 0 && self.started {
+            return Err((self.fault)("has a second root element"));
         }
-        if self.depth > 32 {
-            return Err("is nested too deeply".to_owned());
+        if self.depth == MAX_DEPTH {
+            return Err((self.fault)("is nested too deeply"));
         }
         let name = element.name();
         let name: &str = name.as_ref();
         if name.contains(':') {
-            return Err(format!("has the prefixed element `{name}`; use the default namespace"));
+            return Err((self.fault)("has a prefixed element; use the default namespace"));
         }
         for attribute in element.attributes() {
-            let attribute = attribute.map_err(|fault| format!("is not well-formed: {fault}"))?;
-            let key: &str = attribute.key.as_ref();
-            if self.depth > 0 || key != "xmlns" || *attribute.value != *S3_NAMESPACE {
-                return Err(format!("has an attribute `{key}` that no client writes"));
+            let is_namespace = attribute.is_ok_and(|attribute| {
+                let key: &str = attribute.key.as_ref();
+                key == "xmlns" && *attribute.value == *S3_NAMESPACE
+            });
+            if self.depth > 0 || !is_namespace {
+                return Err((self.fault)("has an attribute that no client writes"));
             }
         }
         self.flush(false)?;
-        self.steps.push(Step::Open(name.to_owned()));
+        (self.on)(Step::Open(name))?;
         self.depth += 1;
         self.leaf = true;
+        self.started = true;
         Ok(())
     }
 
-    fn close(&mut self) -> Result<(), Fault> {
-        let leaf = self.leaf;
-        self.flush(leaf)?;
-        self.steps.push(Step::Close);
-        self.depth = self
-            .depth
-            .checked_sub(1)
-            .ok_or_else(|| "closes an element it never opened".to_owned())?;
+    fn close(&mut self) -> Result<(), E> {
+        self.flush(self.leaf)?;
+        (self.on)(Step::Close)?;
+        self.depth -= 1;
         self.leaf = false;
         Ok(())
     }
 
-    fn flush(&mut self, always: bool) -> Result<(), Fault> {
-        let text = std::mem::take(&mut self.text);
-        let blank = text.chars().all(|c| matches!(c, ' ' | '\t' | '\r' | '\n'));
+    fn flush(&mut self, always: bool) -> Result<(), E> {
+        let blank = self.text.chars().all(|c| matches!(c, ' ' | '\t' | '\r' | '\n'));
         if self.depth == 0 && !blank {
-            return Err("has text around its root element".to_owned());
+            return Err((self.fault)("has text around its root element"));
         }
         if always || !blank {
-            self.steps.push(Step::Text(text));
+            (self.on)(Step::Text(&self.text))?;
         }
+        self.text.clear();
         Ok(())
     }
 
-    fn finish(mut self) -> Result<Vec<Step>, Fault> {
-        if self.depth > 0 || self.steps.is_empty() {
-            return Err("ends before its root element does".to_owned());
+    fn finish(mut self) -> Result<(), E> {
+        if self.depth > 0 || !self.started {
+            return Err((self.fault)("ends before its root element does"));
         }
-        self.flush(false)?;
-        Ok(self.steps)
+        self.flush(false)
     }
 }
 
@@ -165,19 +185,29 @@ fn is_not_xml(c: char) -> bool {
 mod tests {
     use super::*;
 
+    fn steps(document: &[u8]) -> Result<Vec<String>, String> {
+        let mut steps = Vec::new();
+        walk(document, str::to_owned, |step| {
+            steps.push(format!("{step:?}"));
+            Ok(())
+        })?;
+        Ok(steps)
+    }
+
     #[test]
     fn plain_elements_become_steps() {
         let document = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<a xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">\n <b>x&amp;&lt;y</b><c/> </a>\n";
-        let want = vec![
-            Step::Open("a".into()),
-            Step::Open("b".into()),
-            Step::Text("x&<y".into()),
-            Step::Close,
-            Step::Open("c".into()),
-            Step::Text(String::new()),
-            Step::Close,
-            Step::Close,
+        let want = [
+            "Open(\"a\")",
+            "Open(\"b\")",
+            "Text(\"x&<y\")",
+            "Close",
+            "Open(\"c\")",
+            "Text(\"\")",
+            "Close",
+            "Close",
         ];
+        let want = want.map(str::to_owned).to_vec();
         assert_eq!(steps(document.as_bytes()), Ok(want));
     }
 
@@ -199,6 +229,7 @@ mod tests {
             "<a xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\" b=\"1\"/>",
             "<a b=1/>",
             "<a><b c=\"1\"/></a>",
+            "<a><b xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"/></a>",
             "<!DOCTYPE a><a/>",
             "<!DOCTYPE a [<!ENTITY e \"x\">]><a>&e;</a>",
             "<a>&#x77;</a>",
@@ -224,6 +255,9 @@ mod tests {
         for document in odd {
             assert!(steps(document.as_bytes()).is_err(), "{document:?}");
         }
+        let nested = |depth| format!("{}{}", "<a>".repeat(depth), "</a>".repeat(depth));
+        assert!(steps(nested(MAX_DEPTH).as_bytes()).is_ok());
+        assert!(steps(nested(MAX_DEPTH + 1).as_bytes()).is_err());
         let utf16: Vec<u8> = "<a/>".encode_utf16().flat_map(u16::to_le_bytes).collect();
         assert!(steps(&utf16).is_err());
         assert!(steps(b"<a>\xff</a>").is_err());

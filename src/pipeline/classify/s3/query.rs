@@ -132,7 +132,7 @@ impl<'a> Query<'a> {
             return Err(invalid("the query has an empty name; leave out the extra `&`"));
         }
         for (index, param) in self.params.iter().enumerate() {
-            if param.name.contains(|c: char| !c.is_ascii_graphic()) {
+            if param.name.contains(|c: char| !(c.is_ascii_alphanumeric() || "-_.".contains(c))) {
                 return Err(invalid(
                     "the query has a name with a character that no operation uses",
                 ));

@@ -5,6 +5,7 @@ mod model;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use proptest::prelude::*;
 
+use super::super::document_keys;
 use super::ops::{PathKind, Row, Verb};
 use super::*;
 
@@ -123,6 +124,9 @@ fn a_write_with_anything_left_over_is_refused() {
         ("PUT", "/b/k?x-id=PutObject&x-id=PutObject", &[]),
         ("PUT", "/b/k?uploads;x=1", &[]),
         ("PUT", "/b/k?x-amz-acl=a;b", &[]),
+        ("PUT", "/b/k?x-amz-meta-%00=a", &[]),
+        ("PUT", "/b/k?x-amz-meta-a%26uploads", &[]),
+        ("PUT", "/b/k?x-amz-acl=private&X-Amz-Acl=public-read", &[]),
         ("PUT", "/b/k?&", &[]),
         ("PUT", "/b/k?=x", &[]),
         ("PUT", "/b/k?x-amz-acl=%zz", &[]),
@@ -224,6 +228,8 @@ fn the_keys_are_those_that_the_store_touches() {
         ("GET", "/b?prefix=/a", prefix("b/")),
         ("GET", "/b?prefix=a%ffb", prefix("b/a")),
         ("GET", "/b?location&versions&prefix=a", prefix("b/a")),
+        ("GET", "/b?location&prefix=a", prefix("b/a")),
+        ("GET", "/b?location&foo", prefix("b/")),
     ];
     for (method, target, want) in cases {
         assert_eq!(run(method, target, &[]).unwrap().keys, want, "{method} {target}");
@@ -256,6 +262,19 @@ fn a_copy_writes_its_destination_and_a_rename_both() {
             "{source}"
         );
     }
+}
+
+#[test]
+fn the_body_of_a_restore_is_judged() {
+    let restore = run("POST", "/b/k?restore", &[]).unwrap();
+    let body = b"<RestoreRequest><OutputLocation/></RestoreRequest>";
+    assert!(document_keys(&restore, body).is_err());
+    assert_eq!(
+        document_keys(&restore, b"<RestoreRequest><Days>1</Days></RestoreRequest>"),
+        Ok(vec![])
+    );
+    let acl = run("PUT", "/b/k?acl", &[]).unwrap();
+    assert_eq!(document_keys(&acl, body), Ok(vec![]));
 }
 
 #[test]
