@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
@@ -177,7 +177,7 @@ fn spawn(command: Command) -> std::io::Result<Child> {
 
 /// A directory that is removed when the test process ends, whatever way: statics are never dropped.
 pub fn lasting_dir(prefix: &str) -> PathBuf {
-    static JANITOR: OnceLock<Mutex<ChildStdin>> = OnceLock::new();
+    static JANITOR: OnceLock<Mutex<Child>> = OnceLock::new();
     let dir = TempDir::with_prefix(prefix).unwrap().keep();
     let janitor = JANITOR.get_or_init(|| {
         // Its input ends when this process does; then the servers, killed meanwhile, write no more.
@@ -185,10 +185,10 @@ pub fn lasting_dir(prefix: &str) -> PathBuf {
             "while read -r dir; do set -- \"$@\" \"$dir\"; done; sleep 1; rm -rf -- \"$@\"";
         let mut command = Command::new("sh");
         command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::null());
-        let mut child = command.stderr(Stdio::null()).process_group(0).spawn().unwrap();
-        Mutex::new(child.stdin.take().expect("piped above"))
+        Mutex::new(command.stderr(Stdio::null()).process_group(0).spawn().unwrap())
     });
-    writeln!(janitor.lock().unwrap(), "{}", dir.display()).unwrap();
+    let mut janitor = janitor.lock().unwrap();
+    writeln!(janitor.stdin.as_mut().expect("piped above"), "{}", dir.display()).unwrap();
     dir
 }
 

@@ -123,7 +123,6 @@ impl Connection<'_> {
                 if let Some((_, body)) = complete {
                     seen.body = body;
                     seen.complete_at.get_or_insert_with(Instant::now);
-                    return;
                 }
             });
             if enough || self.shared.lock().seen[nth].complete_at.is_some() {
