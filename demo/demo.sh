@@ -4,6 +4,8 @@
 # 1 if either half does not end as it says.
 #
 #   demo/demo.sh PATH-TO-FENCEGATE        (`make demo` builds it and installs the store)
+#
+# FENCEGATE_DEMO_KEEP=1 leaves both servers up at the end, to repeat the commands by hand.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -132,7 +134,7 @@ takeover() { # endpoint, key, yes|no
     wait "$writer" || old_status=$?
     show "fencegate lease release wal/main $token"
     "$fencegate" lease release wal/main "$token" || die 'the release fails'
-    show "curl $store/archive/$key"
+    show "curl --aws-sigv4 aws:amz:us-east-1:s3 --user \$AWS_ACCESS_KEY_ID:\$AWS_SECRET_ACCESS_KEY -H 'x-amz-content-sha256: UNSIGNED-PAYLOAD' $store/archive/$key"
     found=$(object "$store/archive/$key")
     printf '%s\n' "$found"
 }
@@ -149,8 +151,17 @@ takeover "$gate" wal/fenced yes
 [ "$old_status" = 1 ] || die "expected old-primary to be refused; it exits with $old_status"
 [ "$found" = "$new" ] || die 'expected the object of new-primary to stand'
 
+if [ -n "${FENCEGATE_DEMO_KEEP:-}" ]; then
+    say 'Both servers stay up until Ctrl-C (FENCEGATE_DEMO_KEEP is set); for your own shell:'
+    printf 'export %s\n' "FENCEGATE_SERVER=$FENCEGATE_SERVER" "AWS_ACCESS_KEY_ID=$AWS_ACCESS_KEY_ID" \
+        "AWS_SECRET_ACCESS_KEY=$AWS_SECRET_ACCESS_KEY"
+fi
+
 say 'Summary'
 cat <<TEXT
   straight to the store   the paused writer woke and overwrote its successor's segment: lost
   through fencegate       the paused writer got 412; its successor's segment stands, byte for byte
 TEXT
+if [ -n "${FENCEGATE_DEMO_KEEP:-}" ]; then
+    wait "${pids[0]}"
+fi

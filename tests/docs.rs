@@ -4,6 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use tempfile::TempDir;
+
 use crate::support::gate::program;
 
 fn root() -> &'static Path {
@@ -47,6 +49,15 @@ fn split(text: &str) -> (String, Vec<(usize, String)>) {
         }
     }
     (prose, shell)
+}
+
+/// The code blocks marked ` ```toml ` that are whole configurations.
+fn configurations(text: &str) -> Vec<String> {
+    let blocks = text.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next());
+    blocks
+        .filter(|block| block.contains("[upstream]") && block.contains("[[rule]]"))
+        .map(str::to_owned)
+        .collect()
 }
 
 /// The targets of `[text](target)` in prose.
@@ -168,6 +179,24 @@ fn every_command_in_the_docs_exists() {
     }
     assert!(!tried.is_empty(), "no command was found: the scan is broken");
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_whole_configuration_in_the_docs_passes_check() {
+    let dir = TempDir::with_prefix("fencegate-docs-").unwrap();
+    let file = dir.path().join("fencegate.toml");
+    let mut tried = 0;
+    for (path, text) in pages() {
+        for block in configurations(&text) {
+            fs::write(&file, &block).unwrap();
+            let mut check = Command::new(program());
+            let output = check.arg("check").arg("--config").arg(&file).output().unwrap();
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{}:\n{block}\n{said}", path.display());
+            tried += 1;
+        }
+    }
+    assert!(tried > 0, "no configuration was found: the scan is broken");
 }
 
 #[test]

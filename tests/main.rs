@@ -4,6 +4,8 @@ mod support;
 
 /// Links and commands in the README and the docs.
 mod docs;
+/// The gate that the other tests start.
+mod gate_works;
 /// The image's build, as far as it can be followed without a registry.
 mod image;
 /// Who may use whom, and how long a file may be.
