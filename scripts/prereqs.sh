@@ -13,15 +13,20 @@ want=$(cat tests/requirements.txt tests/constraints.txt | sha256sum | cut -d' ' 
 say() { printf 'prereqs: %s\n' "$*"; }
 die() { printf 'prereqs: %s\n' "$*" >&2; exit 1; }
 
-# Each line: a command that proves it is there, then the Debian package that brings it.
-system='
+# Each line: a command that proves it is there, then the Debian package that brings it. The last two
+# are for psycopg2, which barman needs and which comes as source.
+system=$(cat <<'LIST'
 command -v cc|gcc
 command -v curl|curl
 command -v setpriv|util-linux
 command -v flock|util-linux
+command -v ps|procps
 command -v python3|python3
 python3 -c "import venv,ensurepip"|python3-venv
-'
+test -f "$(python3 -c "import sysconfig; print(sysconfig.get_path('include'))")/Python.h"|python3-dev
+command -v pg_config|libpq-dev
+LIST
+)
 
 command -v cargo >/dev/null || die 'cargo is not on PATH; install Rust (the version is in Cargo.toml, rust-version), then try again'
 

@@ -10,6 +10,7 @@ use std::process::Command;
 use tempfile::TempDir;
 
 use crate::support::clients::stdout_of;
+use crate::support::wait::long;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -84,7 +85,7 @@ fn the_image_builds_from_what_it_copies() {
     stdout_of(&cargo(&metadata, dir.path()).output().unwrap());
     for run in values(&stages[0], "RUN") {
         assert!(dir.path().join(run).exists(), "RUN {run}: not copied");
-        if std::env::var_os("FENCEGATE_LONG").is_some() {
+        if long() {
             let mut build = Command::new(dir.path().join(run));
             let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("image");
             stdout_of(&build.env("CARGO_TARGET_DIR", &target).output().unwrap());

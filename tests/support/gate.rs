@@ -317,6 +317,11 @@ impl Gate {
             .wait_line(&parts.join(" and "), |line| parts.iter().all(|part| line.contains(part)))
     }
 
+    /// Its process id.
+    pub fn pid(&self) -> i32 {
+        self.process.pid().as_raw()
+    }
+
     /// Asks it to stop; see [`Gate::wait_exit`].
     pub fn sigterm(&self) {
         self.process.signal(Signal::SIGTERM);

@@ -33,6 +33,7 @@ const FOREIGN: &[&str] = &[
     "SSL_CERT_DIR",
     "SSL_CERT_FILE",
     "FENCEGATE_CONFIG",
+    "FENCEGATE_LOG",
     "FENCEGATE_SERVER",
     "FENCEGATE_TOKEN",
     "FENCING_TOKEN",

@@ -29,3 +29,8 @@ pub fn try_wait_for_some<T>(deadline: Duration, mut fact: impl FnMut() -> Option
         thread::park_timeout(Duration::from_millis(10));
     }
 }
+
+/// Whether the full numbers are asked for (`make test-long`): more rounds, larger bodies, more seeds.
+pub fn long() -> bool {
+    std::env::var_os("FENCEGATE_LONG").is_some_and(|value| value == "1")
+}
