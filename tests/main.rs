@@ -1,1 +1,17 @@
-//! Integration tests; one topic per module.
+//! Integration tests: one program, one module per topic (one program links once).
+
+mod support;
+
+/// Links and commands in the README and the docs.
+mod docs;
+/// The gate that the other tests start.
+mod gate_works;
+/// The image's build, as far as it can be followed without a registry.
+mod image;
+/// Who may use whom, and how long a file may be.
+mod layering;
+/// Safety scenarios against a program without a guard.
+#[cfg(feature = "must-fail")]
+mod must_fail;
+/// The starters of real stores, the scripted store, the bare client.
+mod support_works;

@@ -1,0 +1,58 @@
+# Targets for people and CI; CI runs these and nothing else.
+#
+#   make test     everything, with real stores; installs what is missing
+#   make demo     the race that a lease alone cannot stop, without and with fencegate
+
+SHELL := /bin/bash
+CARGO ?= cargo
+
+# Outside the clone, so that a fresh clone starts warm.
+CACHE_DIR := $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/fencegate
+CARGO_TARGET_DIR ?= $(CACHE_DIR)/target
+FENCEGATE_VENV ?= $(CACHE_DIR)/venv
+export CARGO_TARGET_DIR FENCEGATE_VENV
+
+.PHONY: test demo test-long fmt fmt-check lint doc build release bench prereqs image clean
+
+test: prereqs
+	$(CARGO) test --locked
+	$(CARGO) test --locked --features must-fail --test integration must_fail
+
+demo: prereqs build
+	demo/demo.sh $(CARGO_TARGET_DIR)/debug/fencegate
+
+# The same tests with the full numbers: more rounds, larger bodies, more seeds.
+test-long: export FENCEGATE_LONG = 1
+test-long: test
+
+fmt:
+	$(CARGO) fmt
+
+fmt-check:
+	$(CARGO) fmt --check
+
+lint:
+	$(CARGO) clippy --locked --all-targets -- -D warnings
+	$(CARGO) clippy --locked --all-targets --features must-fail -- -D warnings
+
+doc:
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps
+
+build:
+	$(CARGO) build --locked
+
+release:
+	scripts/build-release.sh
+
+bench:
+	$(CARGO) bench --locked
+
+# Quick when everything is there.
+prereqs:
+	@scripts/prereqs.sh
+
+image:
+	docker build -t fencegate .
+
+clean:
+	$(CARGO) clean

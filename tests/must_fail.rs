@@ -1,0 +1,36 @@
+//! Each safety scenario, run against a program with one guard switched off: there it must fail.
+//!
+//! Only the `must-fail` build reads `FENCEGATE_BREAK`; `make test` builds and runs it second. To add
+//! a scenario: write it as `pub fn story(gate: Builder) -> Verdict` beside its ordinary test, and
+//! here one test of the form
+//!
+//! ```ignore
+//! #[test]
+//! fn without_the_drain_the_old_write_lands_on_top() {
+//!     let store = RawStore::start();
+//!     let gate = Gate::builder(&store.url());
+//!     with_guard_off(Guard::Drain, gate, |gate| takeover::old_write_in_flight(gate, &store)).must_be_violated();
+//! }
+//! ```
+
+use crate::support::gate::Gate;
+use crate::support::scenario::{Guard, Verdict, with_guard_off};
+
+#[test]
+fn must_fail_names_the_guard_to_the_program() {
+    let cases = [(Guard::Drain, "drain"), (Guard::Look, "look"), (Guard::Tail, "tail")];
+    for (guard, name) in cases {
+        let seen = with_guard_off(guard, Gate::builder("http://127.0.0.1:1"), |gate| {
+            let told = format!("{gate:?}").contains(&format!("(\"FENCEGATE_BREAK\", \"{name}\")"));
+            Verdict::held_if(!told, || "told".to_owned())
+        });
+        seen.must_be_violated();
+    }
+}
+
+#[test]
+#[should_panic(expected = "it shows nothing")]
+fn must_fail_rejects_a_scenario_that_passes_without_its_guard() {
+    with_guard_off(Guard::Tail, Gate::builder("http://127.0.0.1:1"), |_| Verdict::Held)
+        .must_be_violated();
+}
