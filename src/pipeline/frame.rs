@@ -1,6 +1,6 @@
 //! Step 1: is this one well-formed request, meant for us? What hyper lets through and must not pass.
 
-use http::header::{CONNECTION, HeaderName, HOST, TE, TRAILER, TRANSFER_ENCODING, UPGRADE};
+use http::header::{CONNECTION, HOST, HeaderName, TE, TRAILER, TRANSFER_ENCODING, UPGRADE};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Uri, Version};
 
@@ -19,7 +19,8 @@ const HOP_BY_HOP: [HeaderName; 4] = [
 ];
 
 /// What `Connection` may name: anything else would take an end-to-end field off the request behind us.
-const MAY_BE_NAMED: [&str; 6] = ["close", "keep-alive", "upgrade", "te", "trailer", "http2-settings"];
+const MAY_BE_NAMED: [&str; 6] =
+    ["close", "keep-alive", "upgrade", "te", "trailer", "http2-settings"];
 
 /// A request that passed.
 #[derive(Debug)]
@@ -45,18 +46,30 @@ pub struct Framed {
 /// TRACE and unknown expectations; [`Refusal::Misdirected`] if an absolute target names another host.
 /// # Reference
 /// RFC 9112, sections 3.2, 6.1, 6.3; RFC 9110, sections 7.6.1, 7.8, 10.1.1.
-pub fn check(method: &Method, uri: &Uri, version: Version, headers: &HeaderMap) -> Result<Framed, Refusal> {
+pub fn check(
+    method: &Method,
+    uri: &Uri,
+    version: Version,
+    headers: &HeaderMap,
+) -> Result<Framed, Refusal> {
     if method == Method::CONNECT || method == Method::TRACE {
-        return Err(Refusal::UnknownOperation { what: format!("{method} requests are not served") });
+        return Err(Refusal::UnknownOperation {
+            what: format!("{method} requests are not served"),
+        });
     }
     connection(headers)?;
     let chunked = transfer_encoding(version, headers)?;
     let host = host(headers)?.to_owned();
     let absolute = uri.authority().is_some();
     if uri.authority().is_some_and(|authority| !authority.as_str().eq_ignore_ascii_case(&host)) {
-        return Err(Refusal::Misdirected { host: uri.authority().map(ToString::to_string).unwrap_or_default() });
+        return Err(Refusal::Misdirected {
+            host: uri.authority().map(ToString::to_string).unwrap_or_default(),
+        });
     }
-    let target = uri.path_and_query().cloned().ok_or_else(|| bad("the target is no path; send one that starts with /"))?;
+    let target = uri
+        .path_and_query()
+        .cloned()
+        .ok_or_else(|| bad("the target is no path; send one that starts with /"))?;
     let raw = target.as_str();
     if !raw.starts_with('/') {
         return Err(bad("the target does not start with /; send a path"));
@@ -86,7 +99,9 @@ fn connection(headers: &HeaderMap) -> Result<(), Refusal> {
         let names = value.to_str().map_err(|_| bad("the Connection header is not ASCII"))?;
         for name in names.split(',').map(str::trim).filter(|name| !name.is_empty()) {
             if !MAY_BE_NAMED.iter().any(|known| name.eq_ignore_ascii_case(known)) {
-                return Err(bad("the Connection header names an end-to-end header; send it without that name"));
+                return Err(bad(
+                    "the Connection header names an end-to-end header; send it without that name",
+                ));
             }
         }
     }
@@ -97,7 +112,9 @@ fn transfer_encoding(version: Version, headers: &HeaderMap) -> Result<bool, Refu
     let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
     let Some(coding) = codings.next() else { return Ok(false) };
     if codings.next().is_some() || !coding.as_bytes().eq_ignore_ascii_case(b"chunked") {
-        return Err(bad("the Transfer-Encoding is not exactly `chunked`; send the body with Content-Length or chunked"));
+        return Err(bad(
+            "the Transfer-Encoding is not exactly `chunked`; send the body with Content-Length or chunked",
+        ));
     }
     if version != Version::HTTP_11 {
         return Err(bad("Transfer-Encoding does not exist before HTTP/1.1"));
@@ -130,7 +147,8 @@ pub fn prepare(headers: &mut HeaderMap, framed: &Framed, keep_token: bool) {
     }
     headers.remove("http2-settings");
     // Trailers of answers are passed on to those who ask for them; nothing else may be asked for.
-    let wants_trailers = headers.get(TE).is_some_and(|te| te.as_bytes().eq_ignore_ascii_case(b"trailers"));
+    let wants_trailers =
+        headers.get(TE).is_some_and(|te| te.as_bytes().eq_ignore_ascii_case(b"trailers"));
     if !wants_trailers {
         headers.remove(TE);
     }
@@ -144,7 +162,9 @@ pub fn prepare(headers: &mut HeaderMap, framed: &Framed, keep_token: bool) {
     // No underscore twin either: some servers read it as the same name.
     headers.remove("fencing_token");
     let names_token = |value: &http::HeaderValue| {
-        value.to_str().is_ok_and(|names| names.split(',').any(|name| name.trim().eq_ignore_ascii_case("fencing-token")))
+        value.to_str().is_ok_and(|names| {
+            names.split(',').any(|name| name.trim().eq_ignore_ascii_case("fencing-token"))
+        })
     };
     if headers.get_all(TRAILER).iter().any(names_token) {
         headers.remove(TRAILER);
@@ -190,7 +210,10 @@ mod tests {
             ("no host", &[]),
             ("two hosts", &[host, host]),
             ("gzip, chunked", &[host, ("transfer-encoding", "gzip, chunked")]),
-            ("chunked twice", &[host, ("transfer-encoding", "chunked"), ("transfer-encoding", "chunked")]),
+            (
+                "chunked twice",
+                &[host, ("transfer-encoding", "chunked"), ("transfer-encoding", "chunked")],
+            ),
             ("xchunked", &[host, ("transfer-encoding", "xchunked")]),
             ("connection names the token", &[host, ("connection", "close, Fencing-Token")]),
             ("connection names the length", &[host, ("connection", "content-length")]),
@@ -198,7 +221,10 @@ mod tests {
             ("unknown expectation", &[host, ("expect", "200-ok")]),
         ];
         for (name, fields) in cases {
-            assert!(matches!(verdict("/b/k", fields), Err(Refusal::InvalidRequest { .. })), "{name}");
+            assert!(
+                matches!(verdict("/b/k", fields), Err(Refusal::InvalidRequest { .. })),
+                "{name}"
+            );
         }
         assert!(matches!(verdict("http://other/b/k", &[host]), Err(Refusal::Misdirected { .. })));
         let te = head(&[host, ("transfer-encoding", "chunked")]);
@@ -220,7 +246,8 @@ mod tests {
             ("transfer-encoding", "chunked"),
             ("x-amz-date", "20260101T000000Z"),
         ]);
-        let framed = check(&Method::PUT, &"/b/k".parse().unwrap(), Version::HTTP_11, &headers).unwrap();
+        let framed =
+            check(&Method::PUT, &"/b/k".parse().unwrap(), Version::HTTP_11, &headers).unwrap();
         prepare(&mut headers, &framed, false);
         let mut left: Vec<&str> = headers.keys().map(HeaderName::as_str).collect();
         left.sort_unstable();

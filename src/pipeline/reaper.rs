@@ -68,7 +68,9 @@ impl Reaper {
                 orphans.extend(self.0.new.borrow_mut().drain(..));
                 match Pin::new(&mut orphans).poll_next(cx) {
                     Poll::Ready(Some(())) => self.0.count.set(self.0.count.get() - 1),
-                    Poll::Ready(None) | Poll::Pending if self.0.new.borrow().is_empty() => return Poll::Pending,
+                    Poll::Ready(None) | Poll::Pending if self.0.new.borrow().is_empty() => {
+                        return Poll::Pending;
+                    }
                     Poll::Ready(None) | Poll::Pending => {}
                 }
             }
@@ -122,7 +124,9 @@ mod tests {
                     answered.await.unwrap();
                     settle.send(()).unwrap();
                 });
-                let pending = std::future::poll_fn(|cx| Poll::Ready(Pin::new(&mut attached).poll(cx).is_pending()));
+                let pending = std::future::poll_fn(|cx| {
+                    Poll::Ready(Pin::new(&mut attached).poll(cx).is_pending())
+                });
                 assert!(pending.await);
                 drop(attached);
                 assert_eq!(reaper.len(), 1);

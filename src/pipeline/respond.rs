@@ -4,7 +4,9 @@ use std::cell::Cell;
 use std::fmt::Write;
 
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, RETRY_AFTER, TRANSFER_ENCODING, UPGRADE};
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, RETRY_AFTER, TRANSFER_ENCODING, UPGRADE,
+};
 use http::{HeaderMap, HeaderValue, Response};
 
 use super::body::DownBody;
@@ -77,9 +79,12 @@ pub fn refuse(refusal: &Refusal, occasion: &Occasion<'_>) -> Response<DownBody> 
     let (media, body) = match occasion.kind {
         StoreKind::S3 => {
             let mut xml = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error>");
-            for (name, value) in
-                [("Code", rank.code), ("Message", &text), ("Resource", occasion.path), ("RequestId", &id)]
-            {
+            for (name, value) in [
+                ("Code", rank.code),
+                ("Message", &text),
+                ("Resource", occasion.path),
+                ("RequestId", &id),
+            ] {
                 write!(xml, "<{name}>{}</{name}>", quick_xml::escape::escape(&printable(value)))
                     .expect("a string takes all that is written to it");
             }
@@ -107,7 +112,9 @@ pub fn refuse(refusal: &Refusal, occasion: &Occasion<'_>) -> Response<DownBody> 
     }
     if let Some(resource) = refusal.resource().filter(|_| occasion.carried) {
         // A name outside ASCII is percent-encoded rather than left out.
-        let name = percent_encoding::utf8_percent_encode(resource.as_str(), percent_encoding::CONTROLS).to_string();
+        let name =
+            percent_encoding::utf8_percent_encode(resource.as_str(), percent_encoding::CONTROLS)
+                .to_string();
         if let Ok(value) = HeaderValue::from_str(&name) {
             headers.insert(FENCING_RESOURCE, value);
         }
@@ -152,15 +159,26 @@ mod tests {
     use crate::core::{Resource, Token};
 
     fn occasion(kind: StoreKind) -> Occasion<'static> {
-        Occasion { kind, path: "/wal/a<b", conditional: false, carried: true, close: true, id: RequestId(1) }
+        Occasion {
+            kind,
+            path: "/wal/a<b",
+            conditional: false,
+            carried: true,
+            close: true,
+            id: RequestId(1),
+        }
     }
 
     async fn body(response: Response<DownBody>) -> String {
-        String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
+        String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec())
+            .unwrap()
     }
 
     fn stale() -> Refusal {
-        Refusal::StaleToken { resource: Resource::new("wal/<main>").unwrap(), presented: Token::MIN }
+        Refusal::StaleToken {
+            resource: Resource::new("wal/<main>").unwrap(),
+            presented: Token::MIN,
+        }
     }
 
     #[tokio::test]
@@ -183,7 +201,10 @@ mod tests {
         let occasion = Occasion { conditional: true, ..occasion(StoreKind::S3) };
         assert_eq!(refuse(&stale(), &occasion).status(), 403);
         let conditional = |name: &'static str| {
-            is_conditional(&HeaderMap::from_iter([(HeaderName::from_static(name), HeaderValue::from_static("*"))]))
+            is_conditional(&HeaderMap::from_iter([(
+                HeaderName::from_static(name),
+                HeaderValue::from_static("*"),
+            )]))
         };
         assert!(conditional("if-none-match") && conditional("x-amz-copy-source-if-match"));
         assert!(!conditional("x-amz-meta-gif") && !conditional("content-type"));

@@ -24,7 +24,12 @@ pub struct Routed {
 /// # Errors
 /// [`Refusal::NoRule`], [`Refusal::AmbiguousKey`], [`Refusal::MultipleResources`], or
 /// [`Refusal::InvalidRequest`] if a rule makes no resource of the key.
-pub fn write(set: &RuleSet, kind: StoreKind, method: &str, keys: &[String]) -> Result<Routed, Refusal> {
+pub fn write(
+    set: &RuleSet,
+    kind: StoreKind,
+    method: &str,
+    keys: &[String],
+) -> Result<Routed, Refusal> {
     let mut routed: Option<Routed> = None;
     for key in keys {
         let here = one_key(set, kind, method, key)?;
@@ -39,7 +44,8 @@ pub fn write(set: &RuleSet, kind: StoreKind, method: &str, keys: &[String]) -> R
             }
         }
     }
-    let routed = routed.ok_or_else(|| Refusal::InvalidRequest { why: "the request names no key".to_owned() })?;
+    let routed = routed
+        .ok_or_else(|| Refusal::InvalidRequest { why: "the request names no key".to_owned() })?;
     if routed.rule.is_none() && set.unmatched == Unmatched::Refuse {
         return Err(Refusal::NoRule { key: routed.key });
     }
@@ -78,7 +84,9 @@ fn describe(found: Option<&Match>) -> String {
     match found {
         None => "under no rule".to_owned(),
         Some(Match { rule, resource: None }) => format!("unfenced by rule {}", rule + 1),
-        Some(Match { rule, resource: Some(resource) }) => format!("resource {resource} by rule {}", rule + 1),
+        Some(Match { rule, resource: Some(resource) }) => {
+            format!("resource {resource} by rule {}", rule + 1)
+        }
     }
 }
 
@@ -102,10 +110,16 @@ pub fn read(set: &RuleSet, method: &str, operation: &Operation) -> Routed {
 ///
 /// # Errors
 /// [`Refusal::AmbiguousKey`], [`Refusal::MultipleResources`].
-pub fn source(set: &RuleSet, kind: StoreKind, source: &str, destination: &Routed) -> Result<(), Refusal> {
+pub fn source(
+    set: &RuleSet,
+    kind: StoreKind,
+    source: &str,
+    destination: &Routed,
+) -> Result<(), Refusal> {
     literal(source)?;
     let from = one_key(set, kind, "GET", source)?;
-    let fenced = from.rule.is_some_and(|rule| set.rules[rule].reads == Reads::Fenced) && from.resource.is_some();
+    let fenced = from.rule.is_some_and(|rule| set.rules[rule].reads == Reads::Fenced)
+        && from.resource.is_some();
     if fenced && from.resource != destination.resource {
         return Err(Refusal::MultipleResources {
             first: (destination.key.clone(), name(destination)),

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use super::fence::Policy;
 use super::settings::{
-    FenceSettings, Limits, PipelineSettings, Reads, RuleSettings, SettleAfter, StoreKind, Unmatched, UpstreamSettings,
+    FenceSettings, Limits, PipelineSettings, Reads, RuleSettings, SettleAfter, StoreKind,
+    Unmatched, UpstreamSettings,
 };
 use super::upstream::{ConnectError, Endpoint};
 use crate::core::gate::Quarantine;
@@ -115,13 +116,13 @@ impl RuleSet {
     ) -> Result<RuleSet, RuleSetError> {
         let store = |name: &str, written: &UpstreamSettings| {
             let discards = discards_torn(written);
-            let kept = before.into_iter().flat_map(RuleSet::upstreams).find(|old| old.written == *written);
+            let kept =
+                before.into_iter().flat_map(RuleSet::upstreams).find(|old| old.written == *written);
             match kept {
                 Some(old) => Ok(Arc::clone(old)),
-                None => Upstream::new(written, discards).map(Arc::new).map_err(|cause| RuleSetError::Upstream {
-                    name: name.to_owned(),
-                    cause,
-                }),
+                None => Upstream::new(written, discards)
+                    .map(Arc::new)
+                    .map_err(|cause| RuleSetError::Upstream { name: name.to_owned(), cause }),
             }
         };
         let default = store("upstream", &settings.upstream)?;
@@ -165,7 +166,13 @@ impl RuleSet {
             rules
                 .map(|(written, rule)| {
                     let written = written.clone();
-                    (written.patterns, written.resource, written.fence, written.methods, rule.upstream.id)
+                    (
+                        written.patterns,
+                        written.resource,
+                        written.fence,
+                        written.methods,
+                        rule.upstream.id,
+                    )
                 })
                 .collect()
         };
@@ -201,7 +208,10 @@ fn policy(fence: &FenceSettings, rule: Option<&RuleSettings>) -> Policy {
             SettleAfter::After(span) => Quarantine::For(span.0),
             SettleAfter::Never => Quarantine::Never,
         },
-        revalidate_after: rule.and_then(|rule| rule.revalidate_after).unwrap_or(fence.revalidate_after).0,
+        revalidate_after: rule
+            .and_then(|rule| rule.revalidate_after)
+            .unwrap_or(fence.revalidate_after)
+            .0,
         max_waiting: rule.and_then(|rule| rule.max_waiting).unwrap_or(fence.max_waiting),
     }
 }

@@ -30,7 +30,8 @@ pub fn carried(headers: &HeaderMap) -> Result<Option<Token>, Refusal> {
 /// Whether a client signed its `Fencing-Token`: then the store has to see it, or its signature check
 /// fails. Looks at `SignedHeaders` of SigV4, in the header or in the query.
 pub fn is_signed(headers: &HeaderMap, query: Option<&str>) -> bool {
-    let named = |list: &str| list.split(';').any(|name| name.trim().eq_ignore_ascii_case("fencing-token"));
+    let named =
+        |list: &str| list.split(';').any(|name| name.trim().eq_ignore_ascii_case("fencing-token"));
     let header = headers
         .get(http::header::AUTHORIZATION)
         .and_then(|value| value.to_str().ok())
@@ -76,7 +77,11 @@ mod tests {
             (&["111111111111111111111"], bad(TokenFault::Malformed(TokenError::TooLarge))),
         ];
         for (values, want) in cases {
-            assert_eq!(carried(&headers(values)).map(|token| token.map(Token::get)), *want, "{values:?}");
+            assert_eq!(
+                carried(&headers(values)).map(|token| token.map(Token::get)),
+                *want,
+                "{values:?}"
+            );
         }
     }
 
@@ -95,7 +100,8 @@ mod tests {
         assert!(is_signed(&signed, None));
         assert!(is_signed(&HeaderMap::new(), Some("a=b&X-Amz-SignedHeaders=host%3Bfencing-token")));
         assert!(is_signed(&HeaderMap::new(), Some("X-Amz-SignedHeaders=fencing-token;host")));
-        let value = "AWS4-HMAC-SHA256 Credential=fencing-token, SignedHeaders=host;range, Signature=00";
+        let value =
+            "AWS4-HMAC-SHA256 Credential=fencing-token, SignedHeaders=host;range, Signature=00";
         signed.insert(http::header::AUTHORIZATION, HeaderValue::from_static(value));
         assert!(!is_signed(&signed, Some("X-Amz-SignedHeaders=host")));
     }

@@ -31,7 +31,12 @@ impl Worker {
     /// This thread's pool for a store.
     pub fn pool(&self, upstream: &Upstream) -> PoolRef {
         let mut pools = self.pools.borrow_mut();
-        Rc::clone(&pools.entry(upstream.id).or_insert_with(|| (PoolRef::default(), upstream.idle_timeout)).0)
+        Rc::clone(
+            &pools
+                .entry(upstream.id)
+                .or_insert_with(|| (PoolRef::default(), upstream.idle_timeout))
+                .0,
+        )
     }
 
     /// Closes idle connections that are too old to be used; call it now and then.

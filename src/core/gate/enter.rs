@@ -62,6 +62,8 @@ impl Gate {
         match found {
             // The mark rose while it was on its way: it was a look for another token.
             Some(_) if self.mark != Some(token) && self.guards.raise_first => {}
+            // A reload may have put something in the way meanwhile.
+            Some([]) if !self.holds.is_empty() => {}
             Some([]) => self.cleared = Some(token),
             Some(found) => {
                 for sighting in found {
@@ -154,7 +156,9 @@ impl Gate {
     fn ask_look(&mut self, token: Token) {
         // While something we know of blocks, the ledger would only say so again.
         let ours = self.permits.values().any(|permit| permit.token < token);
-        if self.looking.is_none() && !ours && self.foreign.is_empty() && self.lost.is_empty() {
+        let known =
+            ours || !self.foreign.is_empty() || !self.holds.is_empty() || !self.lost.is_empty();
+        if self.looking.is_none() && !known {
             self.looking = Some(token);
             self.actions.push(Action::Look { token });
         }

@@ -39,6 +39,9 @@ pub struct Gate {
     permits: BTreeMap<PermitId, Permit>,
     /// Permits of other incarnations that the last look found below the mark.
     foreign: BTreeMap<PermitId, Foreign>,
+    /// What else has to be over before a newer operation may begin: exchanges of another resource whose
+    /// key a reload gave to this one.
+    holds: BTreeMap<HoldId, Taint>,
     /// Permits of ours that may be in the ledger though we hold them no more: an answer was lost.
     lost: BTreeSet<PermitId>,
     exchanges: BTreeMap<ExchangeId, Exchange>,
@@ -91,6 +94,7 @@ impl Gate {
             cleared: None,
             permits: BTreeMap::new(),
             foreign: BTreeMap::new(),
+            holds: BTreeMap::new(),
             lost: BTreeSet::new(),
             exchanges: BTreeMap::new(),
             next_exchange: 0,
@@ -116,6 +120,7 @@ impl Gate {
     pub fn is_idle(&self) -> bool {
         self.permits.is_empty()
             && self.foreign.is_empty()
+            && self.holds.is_empty()
             && self.lost.is_empty()
             && self.exchanges.is_empty()
             && self.waiting.is_empty()
@@ -131,7 +136,12 @@ impl Gate {
         let permits =
             self.permits.values().filter_map(|permit| permit.leaves_at(self.is_current(permit)));
         let foreign = self.foreign.values().filter_map(Foreign::leaves_at);
-        waiters.chain(permits).chain(foreign).chain(self.retry_at).min()
+        let holds = self
+            .holds
+            .values()
+            .filter_map(|taint| taint.ends())
+            .filter(|ends| *ends != Millis::NEVER);
+        waiters.chain(permits).chain(foreign).chain(holds).chain(self.retry_at).min()
     }
 
     /// Lets time pass: ends waits, quarantines and idle permits that are due. `fresh` is an id that was
@@ -141,9 +151,34 @@ impl Gate {
             self.retry_at = None;
             self.sweep_lost();
         }
+        self.holds.retain(|_, taint| *taint == Taint::Clear || !taint.is_over(now));
         self.give_back_what_is_done(now);
         self.drive(now, fresh);
         self.end_waits(now);
+    }
+
+    /// A reload gave this resource a key on which an exchange of another resource is not settled: nothing
+    /// begins here until [`release`](Gate::release), not even an operation of a token admitted before.
+    pub fn hold(&mut self, hold: HoldId) {
+        self.cleared = None;
+        self.holds.insert(hold, Taint::Clear);
+    }
+
+    /// Whether this hold is in force.
+    pub fn is_held_by(&self, hold: HoldId) -> bool {
+        self.holds.contains_key(&hold)
+    }
+
+    /// The exchange behind a hold was settled; an unknown outcome goes on blocking for its quarantine.
+    pub fn release(&mut self, now: Millis, hold: HoldId, taint: Taint, fresh: PermitId) {
+        match (self.holds.get_mut(&hold), taint) {
+            (None, _) => {}
+            (Some(_), Taint::Clear) => {
+                self.holds.remove(&hold);
+                self.drive(now, fresh);
+            }
+            (Some(held), taint) => *held = taint,
+        }
     }
 
     /// Fails the resource closed: the lease backend answered with less than was durable when it was
@@ -171,6 +206,8 @@ impl Gate {
             permit.taint = Taint::Clear;
             freed += 1;
         }
+        freed += self.holds.len();
+        self.holds.clear();
         for (id, foreign) in self.foreign.iter_mut().filter(|(_, foreign)| !foreign.leaving) {
             foreign.leaving = true;
             self.actions.push(Action::GiveBack { id: *id });

@@ -66,7 +66,12 @@ impl ReadBody {
     /// An answer whose head has arrived on `connection`.
     ///
     /// * `patience` — the longest pause between two pieces.
-    pub fn new(incoming: Incoming, connection: Connection, pool: PoolRef, patience: std::time::Duration) -> ReadBody {
+    pub fn new(
+        incoming: Incoming,
+        connection: Connection,
+        pool: PoolRef,
+        patience: std::time::Duration,
+    ) -> ReadBody {
         let idle = Box::pin(tokio::time::sleep(patience));
         ReadBody { incoming, connection: Some(connection), pool, idle, patience }
     }
@@ -84,7 +89,10 @@ impl ReadBody {
                     return Poll::Ready(Some(Ok(clean(frame))));
                 }
                 Poll::Ready(Some(Err(error))) => {
-                    tracing::warn!(error = &error as &dyn std::error::Error, "answer to a read torn");
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "answer to a read torn"
+                    );
                     self.connection = None;
                     return Poll::Ready(Some(Err(Torn)));
                 }
@@ -129,7 +137,10 @@ impl Body for DownBody {
     type Data = Bytes;
     type Error = Torn;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Torn>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Torn>>> {
         match self.get_mut() {
             DownBody::Whole(whole) => Poll::Ready(whole.take().map(|bytes| Ok(Frame::data(bytes)))),
             DownBody::Read(read) => read.poll(cx),
@@ -147,9 +158,13 @@ impl Body for DownBody {
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            DownBody::Whole(whole) => SizeHint::with_exact(whole.as_ref().map_or(0, |bytes| bytes.len() as u64)),
+            DownBody::Whole(whole) => {
+                SizeHint::with_exact(whole.as_ref().map_or(0, |bytes| bytes.len() as u64))
+            }
             DownBody::Read(read) => read.incoming.size_hint(),
-            DownBody::Relay(relay) => relay.length.map_or_else(SizeHint::default, SizeHint::with_exact),
+            DownBody::Relay(relay) => {
+                relay.length.map_or_else(SizeHint::default, SizeHint::with_exact)
+            }
         }
     }
 }

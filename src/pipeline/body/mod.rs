@@ -4,6 +4,7 @@ mod down;
 mod tail;
 mod up;
 
-pub use down::DownBody;
+pub(in crate::pipeline) use down::strip_token;
+pub use down::{DownBody, ReadBody, Relay, Torn};
 pub use tail::{Tail, TailError};
 pub use up::{Broken, Cut, Progress, StreamControl, UpBody};

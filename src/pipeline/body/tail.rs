@@ -55,7 +55,9 @@ impl Tail {
     pub fn new(kind: BodyKind, hold: bool) -> Tail {
         let finder = match kind {
             BodyKind::Stream | BodyKind::Document => Finder::Plain,
-            BodyKind::AwsChunked { decoded_length } => Finder::AwsChunked(Box::new(Scanner::new(decoded_length))),
+            BodyKind::AwsChunked { decoded_length } => {
+                Finder::AwsChunked(Box::new(Scanner::new(decoded_length)))
+            }
             BodyKind::RestDocument => Finder::NonSpace,
         };
         Tail { finder, held: VecDeque::new(), after: 0, hold }
@@ -134,11 +136,15 @@ mod tests {
         (left, tail.release().to_vec())
     }
 
-    const CHUNKED: &[u8] = b"5\r\nhello\r\n6\r\n world\r\n0\r\nx-amz-checksum-crc32:DUoRhQ==\r\n\r\n";
+    const CHUNKED: &[u8] =
+        b"5\r\nhello\r\n6\r\n world\r\n0\r\nx-amz-checksum-crc32:DUoRhQ==\r\n\r\n";
 
     #[test]
     fn a_plain_body_keeps_its_last_frame() {
-        assert_eq!(leaves(BodyKind::Stream, &[b"ab", b"cd", b"e"]), (b"abcd".to_vec(), b"e".to_vec()));
+        assert_eq!(
+            leaves(BodyKind::Stream, &[b"ab", b"cd", b"e"]),
+            (b"abcd".to_vec(), b"e".to_vec())
+        );
     }
 
     #[test]

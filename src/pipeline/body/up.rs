@@ -77,7 +77,12 @@ struct Shared {
 
 impl StreamControl {
     /// A body that begins with `first` and goes on with `incoming`.
-    pub fn new(first: VecDeque<Bytes>, incoming: Incoming, tail: Tail, open: bool) -> (StreamControl, UpBody) {
+    pub fn new(
+        first: VecDeque<Bytes>,
+        incoming: Incoming,
+        tail: Tail,
+        open: bool,
+    ) -> (StreamControl, UpBody) {
         let shared = Rc::new(Shared {
             progress: RefCell::new(Progress::Flowing),
             incoming: RefCell::new(Some(incoming)),
@@ -184,12 +189,17 @@ impl Streaming {
                 Err(error) => self.set(Progress::Broken(Broken::Refused(error))),
             },
             Poll::Ready(Some(Err(error))) => {
-                tracing::debug!(error = &error as &dyn std::error::Error, "client went away inside its body");
+                tracing::debug!(
+                    error = &error as &dyn std::error::Error,
+                    "client went away inside its body"
+                );
                 self.set(Progress::Broken(Broken::Client));
             }
             Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
                 Ok(data) => self.take(data),
-                Err(frame) => *shared.trailers.borrow_mut() = frame.into_trailers().ok().map(clean_trailers),
+                Err(frame) => {
+                    *shared.trailers.borrow_mut() = frame.into_trailers().ok().map(clean_trailers)
+                }
             },
         }
         Poll::Ready(())
@@ -212,7 +222,9 @@ impl Streaming {
             shared.touched.set(true);
             return Poll::Ready(Some(Ok(Frame::data(tail))));
         }
-        Poll::Ready(shared.trailers.borrow_mut().take().map(|trailers| Ok(Frame::trailers(trailers))))
+        Poll::Ready(
+            shared.trailers.borrow_mut().take().map(|trailers| Ok(Frame::trailers(trailers))),
+        )
     }
 
     fn set(&self, progress: Progress) {
@@ -238,12 +250,17 @@ impl Body for UpBody {
     type Data = Bytes;
     type Error = Cut;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
         match self.get_mut() {
             UpBody::Empty => Poll::Ready(None),
             // An empty one yields nothing, but only when asked: hyper drops Transfer-Encoding of a body
             // that says beforehand that it is empty, and the store answers 411.
-            UpBody::Whole(whole) => Poll::Ready(whole.take().filter(|b| !b.is_empty()).map(|b| Ok(Frame::data(b)))),
+            UpBody::Whole(whole) => {
+                Poll::Ready(whole.take().filter(|b| !b.is_empty()).map(|b| Ok(Frame::data(b))))
+            }
             UpBody::Stream(stream) => stream.poll(cx),
         }
     }

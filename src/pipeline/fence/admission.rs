@@ -8,7 +8,7 @@ use futures_util::task::AtomicWaker;
 
 use super::{Fences, Policy, Validated};
 use crate::core::Resource;
-use crate::core::gate::{Admitted, Commit, ExchangeId, Outcome};
+use crate::core::gate::{Admitted, Commit, ExchangeId, Outcome, Taint};
 
 /// An admitted request. Forwarding demands one, so the fence cannot be skipped.
 ///
@@ -99,10 +99,17 @@ impl Admission {
 
     fn finish(&mut self, outcome: Outcome) {
         if let Some(exchange) = self.exchange.take() {
-            self.fences.with(&self.resource, |cell, now, fresh| {
+            let releases = self.fences.with(&self.resource, |cell, now, fresh| {
                 cell.cuts.remove(&exchange);
                 cell.gate.settle(now, exchange, outcome, fresh);
+                cell.manifest.settle(
+                    now,
+                    exchange,
+                    outcome,
+                    Taint::from(now, cell.gate.settle_after()),
+                )
             });
+            self.fences.release(releases);
         }
     }
 }

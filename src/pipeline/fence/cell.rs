@@ -5,8 +5,9 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use tokio::sync::oneshot;
 
-use super::Verdict;
 use super::admission::CutSignal;
+use super::reload::{Cargo, Manifest};
+use super::{Turned, Verdict};
 use crate::core::gate::{
     Action, Admitted, ExchangeId, Gate, Guards, Outcome, PermitId, Quarantine, Ticket,
 };
@@ -20,6 +21,10 @@ pub(super) struct Shard {
 pub(super) struct Cell {
     pub gate: Gate,
     pub waiting: HashMap<Ticket, oneshot::Sender<Verdict>>,
+    /// What those that wait will write.
+    pub cargo: HashMap<Ticket, Cargo>,
+    /// What those that were admitted write.
+    pub manifest: Manifest,
     /// Streaming exchanges that want to be told when they are cut.
     pub cuts: HashMap<ExchangeId, Arc<CutSignal>>,
     /// When the timers will wake this gate next; they may wake it earlier than needed, never later.
@@ -38,6 +43,8 @@ impl Shard {
         self.cells.entry_ref(resource).or_insert_with(|| Cell {
             gate: Gate::new(guards, quarantine()),
             waiting: HashMap::new(),
+            cargo: HashMap::new(),
+            manifest: Manifest::default(),
             cuts: HashMap::new(),
             wake_at: None,
         })
@@ -65,7 +72,9 @@ impl Cell {
                     Action::Admit { ticket, admitted } => {
                         self.tell(now, ticket, Ok(admitted), &fresh)
                     }
-                    Action::Refuse { ticket, why } => self.tell(now, ticket, Err(why), &fresh),
+                    Action::Refuse { ticket, why } => {
+                        self.tell(now, ticket, Err(Turned::Denied(why)), &fresh)
+                    }
                     Action::Cut { exchange } => {
                         if let Some(signal) = self.cuts.get(&exchange) {
                             signal.cut();
@@ -90,13 +99,18 @@ impl Cell {
         verdict: Verdict,
         fresh: impl Fn() -> PermitId,
     ) {
+        let cargo = self.cargo.remove(&ticket).unwrap_or_default();
         let unheard = match self.waiting.remove(&ticket) {
-            Some(sender) => sender.send(verdict),
-            None => Err(verdict),
+            Some(sender) => sender.send(verdict.clone()).is_err(),
+            None => true,
         };
-        // Admitted too late: whoever asked is gone, and nothing of it has been sent.
-        if let Err(Ok(Admitted::Write(exchange))) = unheard {
-            self.gate.settle(now, exchange, Outcome::NotSent, fresh());
+        if let Ok(Admitted::Write(exchange)) = verdict {
+            if unheard {
+                // Admitted too late: whoever asked is gone, and nothing of it has been sent.
+                self.gate.settle(now, exchange, Outcome::NotSent, fresh());
+            } else {
+                self.manifest.add(exchange, cargo);
+            }
         }
     }
 }

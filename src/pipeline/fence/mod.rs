@@ -6,6 +6,7 @@
 mod admission;
 mod carry;
 mod cell;
+mod reload;
 mod timers;
 mod validate;
 mod view;
@@ -18,12 +19,14 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 pub use admission::{Admission, CutSignal};
+pub use reload::Cargo;
 pub use validate::Validated;
 pub use view::{FenceView, PermitView};
 
 use super::refusal::Refusal;
 use crate::core::gate::{
-    Admitted, Denied, Entering, Entry, Guards, Incarnation, Kind, PermitId, Quarantine, Ticket,
+    Admitted, Denied, Entering, Entry, Guards, HoldId, Incarnation, Kind, PermitId, Quarantine,
+    Taint, Ticket,
 };
 use crate::core::{Millis, Resource, Token};
 use crate::lease::AnyLease;
@@ -69,6 +72,10 @@ struct Inner {
     shards: Box<[Mutex<Shard>]>,
     hasher: hashbrown::DefaultHashBuilder,
     serial: AtomicU64,
+    /// The version of the rules in force; what was routed by another one is routed again.
+    generation: AtomicU64,
+    /// Holds that were released before they were set.
+    early_releases: Mutex<hashbrown::HashMap<HoldId, Taint>>,
     timers: Timers,
 }
 
@@ -107,6 +114,8 @@ impl Fences {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             hasher: hashbrown::DefaultHashBuilder::default(),
             serial: AtomicU64::new(1),
+            generation: AtomicU64::new(1),
+            early_releases: Mutex::default(),
             timers: Timers::default(),
         }));
         let weak = Arc::downgrade(&fences.0);
@@ -117,19 +126,30 @@ impl Fences {
     /// Enters the fence with a validated token: raises the mark, waits until no older operation is
     /// left, takes a permit if it is a write. From memory if that was done before for this token.
     ///
+    /// * `cargo` — what a write writes; a read has none.
+    ///
     /// # Errors
-    /// [`Refusal::StaleToken`], [`Refusal::Draining`], [`Refusal::Busy`], [`Refusal::FenceUnavailable`].
+    /// [`Turned::Rerouted`] if the rules changed since the request was routed: route it again.
+    /// [`Turned::Refused`] with [`Refusal::StaleToken`], [`Refusal::Draining`], [`Refusal::Busy`] or
+    /// [`Refusal::FenceUnavailable`].
     /// # Cancel safety
     /// A dropped call leaves the queue and holds nothing; the mark may stay raised.
     pub async fn enter(
         &self,
         resource: &Resource,
         token: Token,
-        kind: Kind,
         policy: &Policy,
-    ) -> Result<Admission, Refusal> {
+        kind: Kind,
+        cargo: Cargo,
+    ) -> Result<Admission, Turned> {
         let ticket = Ticket(self.0.serial.fetch_add(1, Ordering::Relaxed));
+        let generation = cargo.generation;
+        let mut cargo = Some(cargo);
         let waiting = self.with(resource, |cell, now, fresh| {
+            // Read inside the critical section: a reload that is under way looks into this cell later.
+            if generation != self.0.generation.load(Ordering::SeqCst) {
+                return Ok(Err(Turned::Rerouted));
+            }
             let request = Entering {
                 ticket,
                 token,
@@ -139,11 +159,16 @@ impl Fences {
                 settle_after: policy.settle_after,
             };
             match cell.gate.enter(now, request, fresh) {
-                Entry::Admitted(admitted) => Ok(Ok(admitted)),
-                Entry::Denied(denied) => Ok(Err(denied)),
+                Entry::Admitted(Admitted::Write(exchange)) => {
+                    cell.manifest.add(exchange, cargo.take().unwrap_or_default());
+                    Ok(Ok(Admitted::Write(exchange)))
+                }
+                Entry::Admitted(Admitted::Pass) => Ok(Ok(Admitted::Pass)),
+                Entry::Denied(denied) => Ok(Err(Turned::Denied(denied))),
                 Entry::Waiting => {
                     let (sender, receiver) = oneshot::channel();
                     cell.waiting.insert(ticket, sender);
+                    cell.cargo.insert(ticket, cargo.take().unwrap_or_default());
                     Err(receiver)
                 }
             }
@@ -155,12 +180,15 @@ impl Fences {
                 let mut place = Place { fences: self, resource, ticket: Some(ticket) };
                 let verdict = receiver.await;
                 place.ticket = None;
-                verdict.unwrap_or(Err(Denied::Ledger))
+                verdict.unwrap_or(Err(Turned::Denied(Denied::Ledger)))
             }
         };
         match verdict {
             Ok(admitted) => Ok(Admission::new(self, resource, admitted, policy)),
-            Err(denied) => Err(refusal_of(denied, resource, token)),
+            Err(Turned::Denied(denied)) => {
+                Err(Turned::Refused(refusal_of(denied, resource, token)))
+            }
+            Err(turned) => Err(turned),
         }
     }
 
@@ -187,7 +215,10 @@ impl Fences {
     /// # Errors
     /// [`Refusal::FenceUnavailable`] if the ledger did not take it.
     pub async fn settle(&self, resource: &Resource) -> Result<usize, Refusal> {
-        let mine = self.with(resource, |cell, now, fresh| cell.gate.settle_all(now, fresh));
+        let mine = self.with(resource, |cell, now, fresh| {
+            cell.manifest.settle_all();
+            cell.gate.settle_all(now, fresh)
+        });
         let foreign = self.drop_foreign(resource).await?;
         Ok(mine.max(foreign))
     }
@@ -262,6 +293,7 @@ impl Drop for Place<'_> {
         if let Some(ticket) = self.ticket {
             self.fences.with(self.resource, |cell, _, _| {
                 cell.waiting.remove(&ticket);
+                cell.cargo.remove(&ticket);
                 cell.gate.leave(ticket);
             });
         }
@@ -301,5 +333,16 @@ fn refusal_of(denied: Denied, resource: &Resource, token: Token) -> Refusal {
     }
 }
 
+/// Why a request did not enter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Turned {
+    /// For good.
+    Refused(Refusal),
+    /// The rules changed: route it again.
+    Rerouted,
+    /// The gate's own word; [`Fences::enter`] makes a refusal of it.
+    Denied(Denied),
+}
+
 /// A verdict on a waiting request.
-type Verdict = Result<Admitted, Denied>;
+type Verdict = Result<Admitted, Turned>;

@@ -75,7 +75,10 @@ impl Fences {
         let mut shard = lock(self.shard(resource));
         // What an idle gate knows, the ledger knows too.
         let idle = shard.cells.get(resource).is_some_and(|cell| {
-            cell.gate.is_idle() && cell.gate.next_deadline().is_none() && cell.waiting.is_empty()
+            cell.gate.is_idle()
+                && cell.gate.next_deadline().is_none()
+                && cell.waiting.is_empty()
+                && cell.manifest.is_empty(clock::monotonic())
         });
         if idle {
             shard.cells.remove(resource);

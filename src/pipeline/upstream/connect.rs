@@ -46,7 +46,9 @@ pub enum Endpoint {
 #[non_exhaustive]
 pub enum ConnectError {
     /// Not a URL of a store.
-    #[error("{url:?} is no address of a store: {why}; write http://host:port, https://host or unix:/path")]
+    #[error(
+        "{url:?} is no address of a store: {why}; write http://host:port, https://host or unix:/path"
+    )]
     Url {
         /// What was written.
         url: String,
@@ -76,7 +78,11 @@ impl Endpoint {
         let bad = |why| ConnectError::Url { url: url.to_owned(), why };
         if let Some(path) = url.strip_prefix("unix:") {
             let path = PathBuf::from(path);
-            return if path.is_absolute() { Ok(Endpoint::Unix { path }) } else { Err(bad("the socket's path is not absolute")) };
+            return if path.is_absolute() {
+                Ok(Endpoint::Unix { path })
+            } else {
+                Err(bad("the socket's path is not absolute"))
+            };
         }
         let uri: http::Uri = url.parse().map_err(|_| bad("it is not a URL"))?;
         let authority = uri.authority().ok_or_else(|| bad("it names no host"))?;
@@ -90,8 +96,14 @@ impl Endpoint {
         match uri.scheme_str() {
             Some("http") => Ok(Endpoint::Http { host, port: authority.port_u16().unwrap_or(80) }),
             Some("https") => {
-                let name = ServerName::try_from(host.clone()).map_err(|_| bad("its host is neither a name nor an address"))?;
-                Ok(Endpoint::Https { host, port: authority.port_u16().unwrap_or(443), name, tls: client_config()? })
+                let name = ServerName::try_from(host.clone())
+                    .map_err(|_| bad("its host is neither a name nor an address"))?;
+                Ok(Endpoint::Https {
+                    host,
+                    port: authority.port_u16().unwrap_or(443),
+                    name,
+                    tls: client_config()?,
+                })
             }
             _ => Err(bad("its scheme is neither http nor https")),
         }
@@ -108,7 +120,11 @@ impl Endpoint {
     /// [`ConnectError::Io`], [`ConnectError::TimedOut`].
     /// # Cancel safety
     /// Cancel safe: a dropped call closes what it had opened.
-    pub async fn connect(&self, timeout: Duration, abort: Rc<Cell<bool>>) -> Result<UpstreamIo, ConnectError> {
+    pub async fn connect(
+        &self,
+        timeout: Duration,
+        abort: Rc<Cell<bool>>,
+    ) -> Result<UpstreamIo, ConnectError> {
         match tokio::time::timeout(timeout, self.transport()).await {
             Ok(Ok(transport)) => Ok(UpstreamIo::new(transport, abort)),
             Ok(Err(error)) => Err(ConnectError::Io(error)),
@@ -122,7 +138,8 @@ impl Endpoint {
             Endpoint::Unix { path } => Ok(Transport::Unix(UnixStream::connect(path).await?)),
             Endpoint::Https { host, port, name, tls } => {
                 let stream = tcp(host, *port).await?;
-                let stream = TlsConnector::from(Arc::clone(tls)).connect(name.clone(), stream).await?;
+                let stream =
+                    TlsConnector::from(Arc::clone(tls)).connect(name.clone(), stream).await?;
                 Ok(Transport::Tls(Box::new(stream)))
             }
         }
@@ -154,10 +171,20 @@ mod tests {
 
     #[test]
     fn a_store_is_named_by_scheme_host_and_port_alone() {
-        for good in ["http://127.0.0.1:9000", "http://[::1]:9000/", "http://store", "unix:/run/s3.sock"] {
+        for good in
+            ["http://127.0.0.1:9000", "http://[::1]:9000/", "http://store", "unix:/run/s3.sock"]
+        {
             assert!(Endpoint::parse(good).is_ok(), "{good}");
         }
-        for bad in ["127.0.0.1:9000", "ftp://x", "http://u:p@x", "http://x/path", "http://x/?q", "unix:s3.sock", ""] {
+        for bad in [
+            "127.0.0.1:9000",
+            "ftp://x",
+            "http://u:p@x",
+            "http://x/path",
+            "http://x/?q",
+            "unix:s3.sock",
+            "",
+        ] {
             assert!(matches!(Endpoint::parse(bad), Err(ConnectError::Url { .. })), "{bad}");
         }
     }

@@ -119,9 +119,10 @@ impl Pool {
         let descriptor = io.descriptor();
         let mut http = http1::Builder::new();
         http.max_buf_size(BUFFER).max_headers(200);
-        let (sender, driver) = http.handshake(TokioIo::new(io)).await.map_err(|error| {
-            ConnectError::Io(std::io::Error::other(error))
-        })?;
+        let (sender, driver) = http
+            .handshake(TokioIo::new(io))
+            .await
+            .map_err(|error| ConnectError::Io(std::io::Error::other(error)))?;
         Ok(Connection { sender, driver, abort, descriptor, idle_since: clock::monotonic() })
     }
 

@@ -186,3 +186,23 @@ fn a_closed_gate_admits_nothing_and_cuts_what_is_open() {
     assert_eq!(gate.enter(Millis(1), entering(1, 7), id(9)), Entry::Denied(Denied::Closed));
     assert_eq!(gate.commit(Millis(1), exchange, Millis(1), Duration::ZERO), Commit::Cut);
 }
+
+#[test]
+fn a_hold_stops_even_a_token_that_was_admitted_before_until_what_holds_is_settled() {
+    let (mut gate, _) = admitted(7);
+    gate.hold(HoldId(1));
+    assert_eq!(gate.enter(Millis(1), entering(1, 7), id(9)), Entry::Waiting);
+    assert_eq!(gate.take_actions(), []);
+    gate.release(Millis(2), HoldId(1), Taint::Until(Millis(60_000)), id(9));
+    gate.tick(Millis(24_000), id(9));
+    assert_eq!(gate.take_actions(), [], "unknown: it goes on blocking");
+    gate.tick(Millis(25_000), id(9));
+    let why = Denied::Drain { ends: Some(Millis(60_000)), unknown: true };
+    assert_eq!(gate.take_actions(), [Action::Refuse { ticket: Ticket(1), why }]);
+    assert_eq!(
+        gate.enter(Millis(59_000), Entering { deadline: Millis(70_000), ..entering(2, 7) }, id(9)),
+        Entry::Waiting
+    );
+    gate.tick(Millis(60_000), id(9));
+    assert_eq!(gate.take_actions(), [Action::Look { token: token(7) }]);
+}
