@@ -1,1 +1,3 @@
 //! Integration tests; one topic per module.
+
+mod config;

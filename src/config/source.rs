@@ -289,7 +289,12 @@ impl<'i> Section<'i> {
         match self.take(key).map(Spanned::into_inner) {
             None => Some(Vec::new()),
             Some(DeValue::Array(values)) => {
-                let read = |value| T::deserialize(ValueDeserializer::from(value)).ok();
+                // A list in the list would be read as the fields of a table, in order.
+                let plain = |value: &Spanned<DeValue<'_>>| !value.get_ref().is_array();
+                let read = |value: Spanned<DeValue<'i>>| {
+                    let value = Some(value).filter(plain)?;
+                    T::deserialize(ValueDeserializer::from(value)).ok()
+                };
                 Some(values.into_iter().map(read).collect())
             }
             Some(_) => None,
