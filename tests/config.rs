@@ -91,42 +91,46 @@ fn the_printed_file_is_whole_and_checks_again() {
     assert_eq!(report["ok"], true);
 }
 
+/// The keys of a file, commented out or not, each as `[table] key` with its value and whether it is in force.
+fn keys(file: &str) -> Vec<(String, String, bool)> {
+    let mut table = String::new();
+    let mut keys = Vec::new();
+    for line in file.lines() {
+        let code = line.strip_prefix("# ").unwrap_or(line);
+        if let Some(name) = code.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+            table = format!("[{name}]");
+        } else if let Some((key, value)) = code.split_once(" = ")
+            && key.chars().all(|c| c.is_ascii_lowercase() || c == '_')
+        {
+            keys.push((format!("{table} {key}"), value.to_owned(), !line.starts_with('#')));
+        }
+    }
+    keys
+}
+
 #[test]
-fn the_reference_speaks_of_every_key_of_the_commented_file() {
+fn the_reference_has_exactly_the_keys_of_the_commented_file_and_their_defaults() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let page = std::fs::read_to_string(root.join("docs/reference/configuration.md")).unwrap();
     let file = std::fs::read_to_string(root.join("config/fencegate.toml")).unwrap();
-    let mut table = String::new();
-    let mut keys = 0;
-    for line in file.lines().map(|line| line.strip_prefix("# ").unwrap_or(line)) {
-        if let Some(name) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
-            table = name.trim_matches(['[', ']']).to_owned();
-            assert!(page.contains(&format!("[{table}]")), "[{table}]");
-            continue;
+    let mut rows = std::collections::BTreeMap::new();
+    let mut table = "";
+    for line in page.lines() {
+        if let Some(title) = line.strip_prefix("## ") {
+            table = title.trim_matches('`');
+        } else if let Some((key, rest)) =
+            line.strip_prefix("| `").and_then(|rest| rest.split_once("` | "))
+        {
+            rows.insert(format!("{table} {key}"), rest.split(" | ").next().unwrap().to_owned());
         }
-        let Some((key, value)) = line.split_once(" = ") else { continue };
-        if !key.chars().all(|c| c.is_ascii_lowercase() || c == '_') {
-            continue;
-        }
-        // Each key is a row of the section of its table, with the default as the file has it.
-        let start = page
-            .find(&format!("## `[{table}]`"))
-            .or_else(|| page.find(&format!("## `[[{table}]]`")));
-        let Some(start) = start else {
-            assert_eq!(table, "upstreams.state");
-            continue;
-        };
-        let section = page[start + 2..].split("\n## ").next().unwrap();
-        let row = section.lines().find(|row| row.starts_with(&format!("| `{key}` |")));
-        let row = row.unwrap_or_else(|| panic!("no row for {key} of [{table}]"));
-        let is_default = file.lines().any(|line| line == format!("{key} = {value}"));
-        if is_default && !matches!(key, "kind" | "url") {
-            assert!(
-                row.contains(&format!("| `{value}` |")),
-                "default of {key} of [{table}]: {value}"
-            );
-        }
-        keys += 1;
     }
-    assert!(keys > 50, "{keys}");
+    let keys = keys(&file);
+    for (key, value, in_force) in keys.iter().filter(|(key, ..)| !key.starts_with("[upstreams.")) {
+        let row = rows.remove(key).unwrap_or_else(|| panic!("no row for {key}"));
+        if *in_force && row != "required" {
+            assert_eq!(row, format!("`{value}`"), "default of {key}");
+        }
+    }
+    assert!(rows.is_empty(), "keys that the file has not: {rows:?}");
+    assert!(keys.len() >= 50, "{}", keys.len());
 }
