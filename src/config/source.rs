@@ -333,6 +333,15 @@ fn list(names: &[&str]) -> String {
     names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
+/// A text of the file in a message. One with an `@` may hold a password and is not shown.
+pub(super) fn quoted(text: &str) -> String {
+    if text.contains('@') {
+        "a text that is not shown here".to_owned()
+    } else {
+        format!("{text:?}")
+    }
+}
+
 /// What stands there, without saying more than a log may hold.
 fn found(value: &DeValue<'_>) -> String {
     match value {

@@ -276,6 +276,8 @@ fn no_fault_shows_a_secret() {
         "[lease]\npassword = \"s3cr3t\"\n",
         "[lease]\nbackend = \"redis://:s3cr3t@h\"\n",
         "[upstreams.x]\nkind = \"s3\"\nurl = \"http://u:s3cr3t@h\"\n",
+        "[proxy]\nlisten = \"http://u:s3cr3t@h\"\n",
+        "[proxy]\nhosts = [\"u:s3cr3t@h\"]\n",
         "[upstreams.x]\nkind = \"http://u:s3cr3t@h\"\nurl = \"http://h\"\n",
     ] {
         let found = faults(&format!("{STORE}{text}"));
@@ -354,4 +356,56 @@ fn what_may_not_be_meant_is_a_warning() {
     );
     assert!(warnings[3].1.contains("other methods than those of rule 3"), "{warnings:?}");
     assert!(good(STORE).warnings[0].what.contains("every write is refused"));
+}
+
+#[test]
+fn the_pipelines_own_table_is_that_of_the_configuration() {
+    let config = good(&example("s3-seaweedfs.toml"));
+    let table = config.pipeline.rule_table().unwrap();
+    for key in ["backups/main/0A", "backups/", "public/x", "other/x"] {
+        assert_eq!(table.lookup("PUT", key), config.rules.lookup("PUT", key), "{key}");
+    }
+}
+
+#[test]
+fn addresses_of_one_machine_need_no_token_and_no_host() {
+    for listen in
+        ["127.0.0.1:81", "[::1]:81", "127.9.9.9:0", "[::ffff:127.0.0.1]:81", "unix:/run/a"]
+    {
+        good(&format!("{STORE}[admin]\nlisten = \"{listen}\"\n[proxy]\nlisten = \"{listen}9\"\n"));
+    }
+    for listen in ["0.0.0.0:81", "[::]:81", "10.0.0.1:81", "[::ffff:10.0.0.1]:81"] {
+        assert_eq!(
+            faults(&format!("{STORE}[admin]\nlisten = \"{listen}\"\n")).len(),
+            1,
+            "{listen}"
+        );
+        good(&format!("{STORE}[admin]\nlisten = \"{listen}\"\ntokens = [\"x\"]\n"));
+    }
+    // A Host decides nothing for a REST store.
+    good("[upstream]\nkind = \"rest\"\nurl = \"http://h\"\n[proxy]\nlisten = \"0.0.0.0:80\"\n");
+    good(&format!("{STORE}[proxy]\nlisten = \"0.0.0.0:80\"\nhosts = [\"s3.internal\"]\n"));
+}
+
+#[test]
+fn rest_rules_have_prefixes_and_reading_methods_within_reason() {
+    let rest = "[upstream]\nkind = \"rest\"\nurl = \"http://h\"\n[[rule]]\nresource = \"r\"\n";
+    good(&format!(
+        "{rest}match = \"tf/x/**\"\nstrip_prefix = \"/tf/x\"\nadd_prefix = \"/a\"\nread_methods = [\"POST\"]\n"
+    ));
+    for (line, remedy) in [
+        ("match = \"**\"\nread_methods = [\"PUT\"]", "drop it"),
+        ("match = \"**\"\nstrip_prefix = \"/tf\"", "start every pattern"),
+        ("match = \"tf\"\nstrip_prefix = \"/tf\"", "start every pattern"),
+        ("match = [\"tf/x\", \"t*/x\"]\nstrip_prefix = \"/tf\"", "start every pattern"),
+        ("match = \"**\"\nadd_prefix = \"a\"", "whole segments"),
+        ("match = \"**\"\nadd_prefix = \"/a/\"", "whole segments"),
+        ("match = \"**\"\nadd_prefix = \"/a/../b\"", "whole segments"),
+        ("match = \"**\"\nadd_prefix = \"/a?x\"", "whole segments"),
+        ("match = \"**\"\nmethods = []", "drop `methods`"),
+    ] {
+        let found = faults(&format!("{rest}{line}\n"));
+        assert_eq!(found.len(), 1, "{line}: {found:?}");
+        assert!(found[0].remedy.contains(remedy), "{line}: {found:?}");
+    }
 }
