@@ -409,3 +409,21 @@ fn rest_rules_have_prefixes_and_reading_methods_within_reason() {
         assert!(found[0].remedy.contains(remedy), "{line}: {found:?}");
     }
 }
+
+proptest::proptest! {
+    #[test]
+    fn a_damaged_file_has_faults_in_lines_that_exist(
+        from in 0..1_200_usize,
+        length in 0..40_usize,
+        put in "[\\[\\]{}\"'=é#,\n a]{0,4}",
+    ) {
+        let text = example("s3-seaweedfs.toml");
+        let (from, to) = (text.floor_char_boundary(from), text.floor_char_boundary(from + length));
+        let damaged = format!("{}{put}{}", &text[..from], &text[to..]);
+        let lines = damaged.split('\n').count();
+        for fault in faults(&damaged) {
+            proptest::prop_assert!((1..=lines).contains(&fault.line), "{}", fault);
+            proptest::prop_assert!(!fault.what.is_empty() && !fault.remedy.is_empty());
+        }
+    }
+}
