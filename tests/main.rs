@@ -2,6 +2,8 @@
 
 mod support;
 
+/// `fencegate check` and the files under `config/`.
+mod config;
 /// Links and commands in the README and the docs.
 mod docs;
 /// The gate that the other tests start.

@@ -1,20 +1,22 @@
-//! How the program ends: one documented code for each way.
+//! How the program ends.
 
 use std::process::ExitCode;
 
-/// The exit codes of every command but `run` and `with`, which return their child's.
+/// The exit codes of every command that runs no other program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Exit {
-    /// It did what was asked.
+    /// Done as asked.
     Done = 0,
-    /// The answer is no: refused, held by another, or lost.
+    /// Refused by the server, or lost: the lease is not ours.
     Refused = 1,
-    /// The command line or a value on it is wrong.
+    /// A fault in the command line or in the configuration.
     Usage = 2,
-    /// The server or the lease backend gave no answer.
+    /// The server or the lease backend did not answer.
     Unreachable = 3,
 }
+
+// === impl Exit ===
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> ExitCode {

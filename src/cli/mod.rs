@@ -1,6 +1,7 @@
-//! L5: the command line.
+//! L5: the command line. One file per command; this is the list of them.
 
 mod address;
+pub mod check;
 pub mod client;
 pub mod exit;
 pub mod fence;
@@ -9,11 +10,13 @@ pub mod sse;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 
-/// A fencing proxy for storage: refuses stale writes before they reach the store.
+use exit::Exit;
+
+/// A fencing proxy for storage: refuses stale writes before they reach an S3 or REST store.
 #[derive(Parser, Debug)]
-#[command(version)]
+#[command(name = "fencegate", version, about, propagate_version = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -21,13 +24,23 @@ struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum Command {
+    Check(check::Check),
     Lease(lease::LeaseArgs),
     Fence(fence::FenceArgs),
 }
 
+/// Where the configuration is; for the commands that read it.
+#[derive(Args, Clone, Debug)]
+pub struct ConfigFile {
+    /// The configuration file.
+    #[arg(long, value_name = "FILE", env = "FENCEGATE_CONFIG", default_value = "fencegate.toml")]
+    pub config: std::path::PathBuf,
+}
+
 /// Runs the program.
 pub fn main() -> ExitCode {
-    let exit = match Cli::parse().command {
+    let exit: Exit = match Cli::parse().command {
+        Command::Check(command) => command.run(),
         Command::Lease(args) => args.run(),
         Command::Fence(args) => args.run(),
     };

@@ -81,7 +81,7 @@ impl Basis {
 
 impl fmt::Display for Basis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+        f.pad(match self {
             Basis::Declared => "declared",
             Basis::Profile => "profile",
             Basis::Given => "given",

@@ -2,7 +2,7 @@
 
 use super::level::RuleLevel;
 use super::read::Raw;
-use super::source::Source;
+use super::source::{Source, quoted};
 use super::verify;
 use crate::core::pattern::{Pattern, Segment};
 use crate::core::rules::{Rule, RuleFault, RuleTable};
@@ -67,7 +67,7 @@ fn upstream<'s>(
         };
         source.fault(
             &format!("{path}.upstream"),
-            format!("there is no store named {name:?}"),
+            format!("there is no store named {}", quoted(name)),
             remedy,
         );
     }

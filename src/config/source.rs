@@ -289,7 +289,12 @@ impl<'i> Section<'i> {
         match self.take(key).map(Spanned::into_inner) {
             None => Some(Vec::new()),
             Some(DeValue::Array(values)) => {
-                let read = |value| T::deserialize(ValueDeserializer::from(value)).ok();
+                // A list in the list would be read as the fields of a table, in order.
+                let plain = |value: &Spanned<DeValue<'_>>| !value.get_ref().is_array();
+                let read = |value: Spanned<DeValue<'i>>| {
+                    let value = Some(value).filter(plain)?;
+                    T::deserialize(ValueDeserializer::from(value)).ok()
+                };
                 Some(values.into_iter().map(read).collect())
             }
             Some(_) => None,
@@ -326,6 +331,15 @@ pub(super) fn shown(path: &str) -> String {
 
 fn list(names: &[&str]) -> String {
     names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+}
+
+/// A text of the file in a message. One with an `@` may hold a password and is not shown.
+pub(super) fn quoted(text: &str) -> String {
+    if text.contains('@') {
+        "a text that is not shown here".to_owned()
+    } else {
+        format!("{text:?}")
+    }
 }
 
 /// What stands there, without saying more than a log may hold.

@@ -2,7 +2,7 @@
 
 use super::profile::{PROFILES, profile};
 use super::read::Raw;
-use super::source::Source;
+use super::source::{Source, quoted};
 use crate::core::units::{Size, Span};
 use crate::pipeline::settings::{SettleAfter, StoreKind, Unmatched, UpstreamSettings};
 use crate::serve::settings::{Address, Listen};
@@ -87,10 +87,14 @@ fn addresses(source: &mut Source<'_>, key: &str, listen: &Listen) -> Vec<Address
         match Address::parse(text) {
             None => {
                 let remedy = "write an IP address and a port as \"127.0.0.1:8080\" or \"[::1]:8080\", or \"unix:/absolute/path\"";
-                source.fault(&place, format!("`{key}` has {text:?}, which is no address"), remedy);
+                source.fault(
+                    &place,
+                    format!("`{key}` has {}, which is no address", quoted(text)),
+                    remedy,
+                );
             }
             Some(address) if good.contains(&address) && !is_any_port(&address) => {
-                source.fault(&place, format!("`{key}` has {text:?} twice"), "drop one");
+                source.fault(&place, format!("`{key}` has {} twice", quoted(text)), "drop one");
             }
             Some(address) => good.push(address),
         }
@@ -127,7 +131,8 @@ fn proxy(source: &mut Source<'_>, raw: &Raw) {
         } else if host.ends_with('.') {
             "drop the dot at the end"
         } else if host.parse::<std::net::IpAddr>().is_ok() {
-            "drop it; IP addresses always pass"
+            // It passes anyway; and a file that has nothing else to name has to be able to name it.
+            continue;
         } else if host.contains(':') {
             "write the name alone, without port or scheme"
         } else if host.is_empty() || host.starts_with('.') || !host.chars().all(plain) {
@@ -137,7 +142,7 @@ fn proxy(source: &mut Source<'_>, raw: &Raw) {
         };
         source.fault(
             &place,
-            format!("`proxy.hosts` has {host:?}, which is no host name as compared"),
+            format!("`proxy.hosts` has {}, which is no host name as compared", quoted(host)),
             remedy,
         );
     }

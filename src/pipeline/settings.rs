@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::core::rules::{Rule, RuleTable, RuleTextFault};
 use crate::core::units::{Size, Span};
 
 const fn secs(seconds: u64) -> Span {
@@ -386,4 +387,18 @@ pub struct PipelineSettings {
     pub fence: FenceSettings,
     /// `[[rule]]`, in order.
     pub rules: Vec<RuleSettings>,
+}
+
+impl PipelineSettings {
+    /// The rules as a table, in their order. A loaded configuration has it already.
+    ///
+    /// # Errors
+    /// [`RuleTextFault`] of the first rule that is none.
+    pub fn rule_table(&self) -> Result<RuleTable, RuleTextFault> {
+        let rule = |rule: &RuleSettings| {
+            let patterns = rule.patterns.as_slice();
+            Rule::parse(patterns, rule.resource.as_deref(), rule.methods.as_deref())
+        };
+        Ok(RuleTable::new(self.rules.iter().map(rule).collect::<Result<_, _>>()?))
+    }
 }

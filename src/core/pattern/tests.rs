@@ -106,3 +106,54 @@ fn what_is_no_pattern_is_refused_at_its_byte() {
     let long = "x".repeat(MAX_BYTES + 1);
     assert_eq!(Pattern::parse(&long).unwrap_err().fault, TooLong { bytes: MAX_BYTES + 1 });
 }
+
+/// What a pattern matches, as the reference says it, with nothing clever.
+fn spec(pattern: &[&str], key: &[&str]) -> bool {
+    let Some((first, rest)) = pattern.split_first() else { return key.is_empty() };
+    if first.ends_with("**") || first.ends_with("**}") {
+        return (1..=key.len()).any(|n| key[..n] != [""] && spec(rest, &key[n..]));
+    }
+    let Some((segment, others)) = key.split_first() else { return false };
+    let fits = match first.split_once(['*', '{']) {
+        None => first == segment,
+        Some((before, after)) => {
+            let after = after.split_once('}').map_or(after, |(_, after)| after);
+            (1..=segment.len()).any(|n| {
+                before.len() + n + after.len() == segment.len()
+                    && segment.starts_with(before)
+                    && segment.ends_with(after)
+            })
+        }
+    };
+    fits && spec(rest, others)
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(4_000))]
+
+    #[test]
+    fn a_pattern_matches_what_the_reference_says(
+        pattern in proptest::collection::vec(
+            proptest::sample::select(vec!["a", "b", "", "*", "{x}", "a*b", "{y}b", "**", "{m**}"]), 1..6),
+        key in proptest::collection::vec(
+            proptest::sample::select(vec!["a", "b", "", "ab", "aab", "c"]), 1..8),
+    ) {
+        if let Ok(parsed) = Pattern::parse(&pattern.join("/")) {
+            let text = key.join("/");
+            let fit = parsed.fit(&Key::new(&text));
+            proptest::prop_assert_eq!(fit.is_some(), spec(&pattern, &key), "{:?} {:?}", parsed.as_str(), text);
+            if let Some(fit) = fit {
+                // What is captured, put in the place of its name, makes the key again.
+                let key = Key::new(&text);
+                let filled = parsed.segments().iter().enumerate().map(|(index, segment)| match segment {
+                    Segment::Literal(text) => text.to_string(),
+                    Segment::One { prefix, suffix, .. } => {
+                        format!("{prefix}{}{suffix}", parsed.captured(index, fit, &key))
+                    }
+                    Segment::Many { .. } => parsed.captured(index, fit, &key).to_owned(),
+                });
+                proptest::prop_assert_eq!(filled.collect::<Vec<_>>().join("/"), text.clone());
+            }
+        }
+    }
+}

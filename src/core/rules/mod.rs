@@ -6,7 +6,7 @@
 mod index;
 
 use super::Resource;
-use super::pattern::{Key, Pattern};
+use super::pattern::{Key, Pattern, PatternError};
 use super::resource::NameError;
 use super::template::{Recipe, Template};
 use index::{Entry, Index};
@@ -90,9 +90,55 @@ pub enum RuleFault {
     BadName(NameError),
 }
 
+/// Why the texts of a rule make none.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RuleTextFault {
+    /// A pattern is none.
+    #[error("pattern {text:?}: {error}")]
+    Pattern {
+        /// The pattern.
+        text: String,
+        /// What is wrong with it.
+        error: PatternError,
+    },
+    /// The resource is no template.
+    #[error("resource {text:?}: {error}")]
+    Resource {
+        /// The resource.
+        text: String,
+        /// What is wrong with it.
+        error: PatternError,
+    },
+    /// Each part is good, and they do not fit each other.
+    #[error("{0}")]
+    Parts(RuleFault),
+}
+
 // === impl Rule ===
 
 impl Rule {
+    /// Reads a rule from its texts; as [`new`](Self::new).
+    ///
+    /// # Errors
+    /// [`RuleTextFault`] with the first thing that is wrong.
+    pub fn parse(
+        patterns: &[String],
+        resource: Option<&str>,
+        methods: Option<&[String]>,
+    ) -> Result<Rule, RuleTextFault> {
+        let pattern = |text: &String| {
+            Pattern::parse(text)
+                .map_err(|error| RuleTextFault::Pattern { text: text.clone(), error })
+        };
+        let patterns = patterns.iter().map(pattern).collect::<Result<_, _>>()?;
+        let template = resource.map(|text| {
+            Template::parse(text)
+                .map_err(|error| RuleTextFault::Resource { text: text.into(), error })
+        });
+        let template = template.transpose()?;
+        Rule::new(patterns, template.as_ref(), methods).map_err(RuleTextFault::Parts)
+    }
+
     /// Puts a rule together.
     ///
     /// * `resource`: `None` for `fence = "none"`.

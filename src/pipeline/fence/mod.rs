@@ -203,10 +203,29 @@ impl Fences {
         &self,
         resource: &Resource,
         token: Token,
-        policy: &Policy,
+        wait: Duration,
     ) -> Result<(), Refusal> {
-        self.validate(resource, token, policy).await?;
-        self.enter(resource, token, Kind::Pass, policy).await.map(drop)
+        let policy = Policy { drain_wait: wait, ..self.policy() };
+        loop {
+            self.validate(resource, token, &policy).await?;
+            let generation = self.0.generation.load(Ordering::SeqCst);
+            let cargo = Cargo { generation, ..Cargo::default() };
+            match self.enter(resource, token, &policy, Kind::Pass, cargo).await {
+                Ok(_) => return Ok(()),
+                Err(Turned::Refused(refusal)) => return Err(refusal),
+                Err(Turned::Rerouted | Turned::Denied(_)) => {}
+            }
+        }
+    }
+
+    /// How operations are fenced that name a resource and no rule: what `[fence]` says.
+    pub fn policy(&self) -> Policy {
+        *self.0.policy.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Replaces it, at a reload.
+    pub fn set_policy(&self, policy: Policy) {
+        *self.0.policy.lock().unwrap_or_else(PoisonError::into_inner) = policy;
     }
 
     /// The operator's override: declares every unknown outcome of the resource settled and every permit
