@@ -1,0 +1,147 @@
+//! Reads a write's answer to its end, so that it can be settled, whatever the client does.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::Poll;
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, Response, StatusCode};
+use http_body::{Body, Frame};
+use hyper::body::Incoming;
+use tokio::time::{Instant, timeout_at};
+
+use crate::pipeline::classify::AnswerKind;
+use crate::pipeline::classify::answer::{BodyVerdict, judge};
+use crate::pipeline::respond::is_ambiguous;
+use crate::pipeline::settle::Answer;
+use crate::pipeline::upstream::Connection;
+
+/// An answer of this size is read whole before the client gets its head.
+const SMALL: u64 = 64 << 10;
+
+/// Most of an answer that is kept to be judged.
+const MOST_JUDGED: usize = 1 << 20;
+
+/// What is known of an answer once its head is here.
+pub enum Reply {
+    /// It was read to its end, well or badly; nothing of it has to be streamed.
+    Read(Answer, Option<Response<Bytes>>),
+    /// It is long, or of unknown length: read it with [`relay`].
+    Long(Response<Incoming>),
+}
+
+/// Waits for the head of an answer.
+///
+/// # Errors
+/// `None` when the time is over.
+pub async fn head(
+    connection: &mut Connection,
+    sending: &mut (impl Future<Output = hyper::Result<Response<Incoming>>> + Unpin),
+    deadline: Instant,
+) -> Option<hyper::Result<Response<Incoming>>> {
+    let answer = poll_fn(|cx| {
+        let over = connection.poll(cx).is_ready();
+        match Pin::new(&mut *sending).poll(cx) {
+            Poll::Ready(answer) => Poll::Ready(answer),
+            // The connection may end in the very poll that delivers the answer: the answer was asked
+            // for once more, just above, before that is believed.
+            Poll::Pending if over => Pin::new(&mut *sending).poll(cx),
+            Poll::Pending => Poll::Pending,
+        }
+    });
+    timeout_at(deadline, answer).await.ok()
+}
+
+/// Reads a small answer whole; hands back a long one.
+pub async fn read(
+    connection: &mut Connection,
+    response: Response<Incoming>,
+    kind: AnswerKind,
+    deadline: Instant,
+) -> Reply {
+    if response.status().is_informational() || is_ambiguous(response.headers()) {
+        return Reply::Read(Answer::Garbled, None);
+    }
+    if !response.body().size_hint().exact().is_some_and(|length| length <= SMALL) {
+        return Reply::Long(response);
+    }
+    let (head, mut body) = response.into_parts();
+    let mut whole = BytesMut::new();
+    loop {
+        match timeout_at(deadline, frame(connection, &mut body)).await {
+            Err(_) | Ok(Some(Err(_))) => return Reply::Read(Answer::Torn(head.status), None),
+            Ok(Some(Ok(frame))) => {
+                if let Ok(data) = frame.into_data() {
+                    whole.extend_from_slice(&data);
+                }
+            }
+            Ok(None) => break,
+        }
+    }
+    let whole = whole.freeze();
+    let answer = judged(connection, head.status, kind, &whole).await;
+    let response = (answer != Answer::Garbled).then(|| Response::from_parts(head, whole));
+    Reply::Read(answer, response)
+}
+
+/// The next frame of an answer; polls the connection that brings it.
+pub async fn frame(connection: &mut Connection, body: &mut Incoming) -> Option<hyper::Result<Frame<Bytes>>> {
+    poll_fn(|cx| {
+        let over = connection.poll(cx).is_ready();
+        match Pin::new(&mut *body).poll_frame(cx) {
+            Poll::Pending if over => Pin::new(&mut *body).poll_frame(cx),
+            polled => polled,
+        }
+    })
+    .await
+}
+
+/// Judges a complete answer: what it says, and whether more bytes follow it.
+pub async fn judged(connection: &mut Connection, status: StatusCode, kind: AnswerKind, body: &[u8]) -> Answer {
+    let surplus = poll_fn(|cx| Poll::Ready(matches!(connection.poll(cx), Poll::Ready(Err(_))))).await;
+    if surplus {
+        return Answer::Garbled;
+    }
+    let verdict = if status == StatusCode::OK { judge(kind, body) } else { BodyVerdict::Success };
+    Answer::Complete(status, verdict)
+}
+
+/// Keeps what has to be judged of a long answer.
+pub struct Judge {
+    kind: AnswerKind,
+    kept: BytesMut,
+    too_long: bool,
+}
+
+// === impl Judge ===
+
+impl Judge {
+    /// For an answer to be read as `kind`.
+    pub fn new(kind: AnswerKind) -> Judge {
+        Judge { kind, kept: BytesMut::new(), too_long: false }
+    }
+
+    /// Takes one piece.
+    pub fn take(&mut self, piece: &[u8]) {
+        if self.kind == AnswerKind::Plain || self.too_long {
+            return;
+        }
+        self.too_long = self.kept.len() + piece.len() > MOST_JUDGED;
+        if !self.too_long {
+            self.kept.extend_from_slice(piece);
+        }
+    }
+
+    /// The answer came to its end.
+    pub async fn finish(self, connection: &mut Connection, status: StatusCode) -> Answer {
+        match judged(connection, status, self.kind, &self.kept).await {
+            Answer::Complete(status, _) if self.too_long => Answer::Complete(status, BodyVerdict::Unreadable),
+            answer => answer,
+        }
+    }
+}
+
+/// The length that an answer's head announces.
+pub fn announced(headers: &HeaderMap) -> Option<u64> {
+    headers.get(http::header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}

@@ -1,0 +1,101 @@
+//! Reads a body, or as much of it as may be held back whole.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::HeaderMap;
+use http_body::Body;
+use hyper::body::Incoming;
+
+use super::budget::Share;
+use crate::pipeline::fence::CutSignal;
+use crate::pipeline::refusal::Refusal;
+
+/// What was read.
+pub enum Collected {
+    /// All of it.
+    Whole {
+        /// Its bytes.
+        bytes: Bytes,
+        /// Its trailers, if it was sent in chunks.
+        trailers: Option<HeaderMap>,
+    },
+    /// More than the limit: the pieces read so far.
+    More(VecDeque<Bytes>),
+}
+
+/// Why reading stopped.
+pub enum Stopped {
+    /// The exchange was cut.
+    Cut,
+    /// The client went away.
+    Gone,
+    /// For this reason.
+    Refused(Refusal),
+}
+
+/// Reads up to `limit` bytes.
+///
+/// * `idle` — the longest pause between two pieces.
+/// * `cut` — asked for only if the body is not here already.
+///
+/// # Errors
+/// [`Stopped`].
+/// # Cancel safety
+/// Not cancel safe: pieces that were read are lost.
+pub async fn collect(
+    incoming: &mut Incoming,
+    limit: u64,
+    idle: Duration,
+    share: &mut Share,
+    most: u64,
+    cut: impl FnOnce() -> std::sync::Arc<CutSignal>,
+) -> Result<Collected, Stopped> {
+    let mut pieces: VecDeque<Bytes> = VecDeque::new();
+    let mut trailers = None;
+    let mut length = 0u64;
+    let mut cut = Some(cut);
+    let mut signal = None;
+    loop {
+        let deadline = tokio::time::sleep(idle);
+        tokio::pin!(deadline);
+        let frame = poll_fn(|cx| {
+            if let Poll::Ready(frame) = Pin::new(&mut *incoming).poll_frame(cx) {
+                return Poll::Ready(Ok(frame));
+            }
+            let signal = signal.get_or_insert_with(|| cut.take().expect("made once")());
+            if signal.poll_cut(cx).is_ready() {
+                return Poll::Ready(Err(Stopped::Cut));
+            }
+            std::future::Future::poll(deadline.as_mut(), cx).map(|()| Err(Stopped::Refused(Refusal::BodyTimeout)))
+        });
+        match frame.await? {
+            None => return Ok(Collected::Whole { bytes: join(pieces), trailers }),
+            Some(Err(_)) => return Err(Stopped::Gone),
+            Some(Ok(frame)) => match frame.into_data() {
+                Err(frame) => trailers = frame.into_trailers().ok(),
+                Ok(data) => {
+                    length += data.len() as u64;
+                    share.grow(data.len(), most).map_err(Stopped::Refused)?;
+                    pieces.push_back(data);
+                    if length > limit {
+                        return Ok(Collected::More(pieces));
+                    }
+                }
+            },
+        }
+    }
+}
+
+fn join(mut pieces: VecDeque<Bytes>) -> Bytes {
+    if pieces.len() < 2 {
+        return pieces.pop_front().unwrap_or_default();
+    }
+    let mut whole = BytesMut::with_capacity(pieces.iter().map(Bytes::len).sum());
+    pieces.iter().for_each(|piece| whole.extend_from_slice(piece));
+    whole.freeze()
+}

@@ -1,0 +1,84 @@
+//! Reads: forwarded with their bodies, if they have one, and streamed back.
+
+use http::Response;
+use http_body::Body;
+use tokio::time::Instant;
+
+use super::answer::head;
+use super::{Failed, Forward};
+use crate::pipeline::body::{DownBody, ReadBody, StreamControl, Tail, UpBody};
+use crate::pipeline::classify::BodyKind;
+use crate::pipeline::refusal::Refusal;
+use crate::pipeline::respond::{clean, is_ambiguous};
+use crate::pipeline::upstream::Checkout;
+
+/// Forwards a request that writes nothing that is fenced: a read, or an unfenced write.
+///
+/// * `purpose` — an unfenced write does not risk a connection that the store may be closing.
+///
+/// # Errors
+/// [`Failed`] if the store gave no usable answer.
+/// # Cancel safety
+/// A dropped call drops the connection.
+pub async fn read(mut forward: Forward, purpose: Checkout) -> Result<Response<DownBody>, Failed> {
+    let upstream = std::sync::Arc::clone(&forward.upstream);
+    let pool = forward.worker.pool(&upstream);
+    let checkout = pool.checkout(&upstream.endpoint, upstream.connect_timeout, upstream.idle_timeout, purpose);
+    let mut connection = match checkout.await {
+        Ok(connection) => connection,
+        Err(error) => {
+            tracing::warn!(error = &error as &dyn std::error::Error, "no connection to the store");
+            let why = error.to_string();
+            return Err(forward.failed(Refusal::UpstreamFailed { unknown: false, why }));
+        }
+    };
+    let incoming = forward.incoming.take().filter(|incoming| !incoming.is_end_stream());
+    let control = incoming.map(|incoming| {
+        // Nothing has to be withheld: whatever it is, it writes nothing that is fenced.
+        StreamControl::new(Default::default(), incoming, Tail::new(BodyKind::Stream, false), true)
+    });
+    let (control, body) = match control {
+        Some((control, body)) => (Some(control), body),
+        None => (None, UpBody::Empty),
+    };
+    if let Some(control) = &control {
+        control.flow_freely();
+    }
+    let mut sending = Box::pin(connection.sender.send_request(forward.request(body)));
+    // For an upload the time counts from its end; until then its own pauses are bounded.
+    let patience = upstream.answer_timeout;
+    let answer = loop {
+        let before = control.as_ref().map_or(0, StreamControl::pieces);
+        match head(&mut connection, &mut sending, Instant::now() + patience).await {
+            None if control.as_ref().is_some_and(|control| control.pieces() > before) => {}
+            answer => break answer,
+        }
+    };
+    drop(sending);
+    let unread = |control: &Option<StreamControl>| control.as_ref().and_then(StreamControl::reclaim);
+    let wrote = purpose == Checkout::Write;
+    match answer {
+        None => {
+            connection.abandon();
+            Err(Failed { refusal: Refusal::UpstreamTimeout { unknown: wrote }, unread: unread(&control) })
+        }
+        Some(Err(error)) => {
+            tracing::warn!(error = &error as &dyn std::error::Error, "no answer from the store");
+            connection.abandon();
+            let why = "the connection ended before the answer".to_owned();
+            Err(Failed { refusal: Refusal::UpstreamFailed { unknown: wrote, why }, unread: unread(&control) })
+        }
+        Some(Ok(response)) if response.status().is_informational() || is_ambiguous(response.headers()) => {
+            connection.abandon();
+            let why = "the answer is not plain HTTP/1.1".to_owned();
+            Err(Failed { refusal: Refusal::UpstreamFailed { unknown: wrote, why }, unread: unread(&control) })
+        }
+        Some(Ok(response)) => {
+            let (mut head, incoming) = response.into_parts();
+            clean(&mut head.headers);
+            let patience = forward.set.limits.body_idle.0;
+            let body = ReadBody::new(incoming, connection, pool, patience);
+            Ok(Response::from_parts(head, DownBody::Read(Box::new(body))))
+        }
+    }
+}
