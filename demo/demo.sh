@@ -80,8 +80,13 @@ listen = "127.0.0.1:$proxy"
 [upstream]
 kind = "s3"
 url = "$store"
-profile = "seaweedfs"
+profile = "seaweedfs"       # an upload that ends early leaves nothing
+final_answers = true        # an answer is final; nothing on the way repeats requests
+linearizable = true         # one server, no cache
 sole_path = true            # nothing else writes there
+
+[fence]
+level = "drained"           # refuse to start with less
 
 [lease]
 backend = "embedded"
