@@ -5,9 +5,21 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Duration;
 
+use bytes::Bytes;
+use http_body::Body;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+
 use super::reaper::Reaper;
 use super::rules::Upstream;
 use super::upstream::Pool;
+
+/// Most bytes of a refused upload that are read and thrown away. Clients that write all of a body before
+/// they read get their answer up to this size; those that read meanwhile stop by themselves.
+const DISCARD_BYTES: usize = 96 << 20;
+
+/// Longest time for that.
+const DISCARD_TIME: Duration = Duration::from_secs(10);
 
 /// A pool of this thread.
 pub type PoolRef = Rc<Pool>;
@@ -37,6 +49,22 @@ impl Worker {
                 .or_insert_with(|| (PoolRef::default(), upstream.idle_timeout))
                 .0,
         )
+    }
+
+    /// Reads what is left of a refused upload and throws it away, so that its client can read the answer
+    /// before the connection closes. Bounded in bytes and time: then the connection is closed on it.
+    pub fn discard(&self, unread: Option<Incoming>) {
+        let Some(mut unread) = unread.filter(|unread| !unread.is_end_stream()) else { return };
+        self.reaper.adopt(async move {
+            let deadline = tokio::time::Instant::now() + DISCARD_TIME;
+            let mut left = DISCARD_BYTES;
+            while let Ok(Some(Ok(frame))) = tokio::time::timeout_at(deadline, unread.frame()).await {
+                left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len));
+                if left == 0 {
+                    return;
+                }
+            }
+        });
     }
 
     /// Closes idle connections that are too old to be used; call it now and then.

@@ -35,7 +35,7 @@ pub struct ReadBody {
 /// Frames of an answer, from the task that reads them.
 pub struct Relay {
     /// Frames; an error ends the client's connection.
-    pub frames: mpsc::UnboundedReceiver<Result<Frame<Bytes>, Torn>>,
+    pub frames: mpsc::Receiver<Result<Frame<Bytes>, Torn>>,
     /// The length that the head announces.
     pub length: Option<u64>,
 }

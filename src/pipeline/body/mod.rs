@@ -7,4 +7,4 @@ mod up;
 pub(in crate::pipeline) use down::strip_token;
 pub use down::{DownBody, ReadBody, Relay, Torn};
 pub use tail::{Tail, TailError};
-pub use up::{Broken, Cut, Progress, StreamControl, UpBody};
+pub use up::{Broken, Cut, Progress, StreamControl, UpBody, Whole};

@@ -17,10 +17,17 @@ use super::tail::{Tail, TailError};
 pub enum UpBody {
     /// Nothing.
     Empty,
-    /// Collected before its head was sent; `None` once it was taken.
-    Whole(Option<Bytes>),
+    /// Collected before its head was sent.
+    Whole(Whole),
     /// Streamed.
     Stream(Streaming),
+}
+
+/// A body that is here in full.
+#[derive(Default)]
+pub struct Whole {
+    bytes: Option<Bytes>,
+    trailers: Option<HeaderMap>,
 }
 
 /// The connection's side of a streamed body.
@@ -66,6 +73,8 @@ struct Shared {
     trailers: RefCell<Option<HeaderMap>>,
     /// Nothing leaves until it is set: the store was asked whether it wants the body (Expect).
     open: Cell<bool>,
+    /// Nothing has to be withheld: it is over when the client's side is.
+    free: Cell<bool>,
     /// Bytes of the body have been handed to the connection.
     touched: Cell<bool>,
     /// Grows with every piece that arrives.
@@ -91,6 +100,7 @@ impl StreamControl {
             ready: RefCell::default(),
             trailers: RefCell::default(),
             open: Cell::new(open),
+            free: Cell::new(false),
             touched: Cell::new(false),
             pieces: Cell::new(0),
             waker: RefCell::default(),
@@ -108,6 +118,12 @@ impl StreamControl {
         if !self.0.open.replace(true) {
             self.wake();
         }
+    }
+
+    /// Withholds nothing.
+    pub fn flow_freely(&self) {
+        self.0.free.set(true);
+        self.open();
     }
 
     /// Whether the body may flow.
@@ -185,6 +201,7 @@ impl Streaming {
         match Pin::new(body).poll_frame(cx) {
             Poll::Pending => return Poll::Pending,
             Poll::Ready(None) => match shared.tail.borrow().finish() {
+                Ok(()) if shared.free.get() => self.set(Progress::Released),
                 Ok(()) => self.set(Progress::AtTail),
                 Err(error) => self.set(Progress::Broken(Broken::Refused(error))),
             },
@@ -240,6 +257,28 @@ impl Streaming {
     }
 }
 
+// === impl Whole ===
+
+impl Whole {
+    /// A body that was collected.
+    pub fn new(bytes: Bytes, trailers: Option<HeaderMap>) -> Whole {
+        // An empty one is not over before it was asked for once: hyper drops Transfer-Encoding of a body
+        // that says beforehand that it is empty, and the store answers 411.
+        Whole { bytes: Some(bytes), trailers: trailers.map(clean_trailers) }
+    }
+
+    fn next(&mut self) -> Option<Frame<Bytes>> {
+        if let Some(bytes) = self.bytes.take().filter(|bytes| !bytes.is_empty()) {
+            return Some(Frame::data(bytes));
+        }
+        self.trailers.take().map(Frame::trailers)
+    }
+
+    fn is_over(&self) -> bool {
+        self.bytes.is_none() && self.trailers.is_none()
+    }
+}
+
 /// A trailer is never a carrier of a token, and no store shall see one there.
 fn clean_trailers(mut trailers: HeaderMap) -> HeaderMap {
     trailers.remove(crate::pipeline::token::FENCING_TOKEN);
@@ -256,11 +295,7 @@ impl Body for UpBody {
     ) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
         match self.get_mut() {
             UpBody::Empty => Poll::Ready(None),
-            // An empty one yields nothing, but only when asked: hyper drops Transfer-Encoding of a body
-            // that says beforehand that it is empty, and the store answers 411.
-            UpBody::Whole(whole) => {
-                Poll::Ready(whole.take().filter(|b| !b.is_empty()).map(|b| Ok(Frame::data(b))))
-            }
+            UpBody::Whole(whole) => Poll::Ready(whole.next().map(Ok)),
             UpBody::Stream(stream) => stream.poll(cx),
         }
     }
@@ -268,7 +303,7 @@ impl Body for UpBody {
     fn is_end_stream(&self) -> bool {
         match self {
             UpBody::Empty => true,
-            UpBody::Whole(whole) => whole.is_none(),
+            UpBody::Whole(whole) => whole.is_over(),
             UpBody::Stream(stream) => stream.is_over(),
         }
     }

@@ -1,0 +1,298 @@
+//! Fenced writes: the body is read, the commit point is passed, the tail is handed over, the answer settles.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::Response;
+use http_body::Body;
+use hyper::body::Incoming;
+use tokio::time::Instant;
+
+use super::answer::{Judge, Reply, announced, frame, head, read};
+use super::collect::{Collected, Stopped, collect};
+use super::{Failed, Forward};
+use crate::core::gate::{Commit, Outcome};
+use crate::core::{Resource, Token};
+use crate::pipeline::body::{DownBody, Relay, Tail, Torn, UpBody, Whole};
+use crate::pipeline::classify::BodyKind;
+use crate::pipeline::fence::{Admission, Fences, Validated};
+use crate::pipeline::refusal::Refusal;
+use crate::pipeline::respond::clean;
+use crate::pipeline::settle::{Answer, Stage, settle};
+use crate::pipeline::upstream::{Checkout, Connection};
+
+/// Bodies up to this size are withheld whole, their head included.
+pub(super) const WHOLE: u64 = 64 << 10;
+
+/// What the fence granted to one write.
+pub struct Fenced {
+    /// Its token.
+    pub token: Token,
+    /// Its place in the fence.
+    pub admission: Admission,
+    /// The validation that it relies on.
+    pub validated: Validated,
+    /// To validate again.
+    pub fences: Fences,
+    /// Its body, if it was read already to learn its keys.
+    pub document: Option<Bytes>,
+}
+
+// === impl Fenced ===
+
+impl Fenced {
+    /// Passes the commit point, or says why it must not be passed.
+    pub(super) async fn commit(&mut self) -> Result<(), Refusal> {
+        loop {
+            match self.admission.commit(self.validated) {
+                Commit::Go => return Ok(()),
+                Commit::Cut => return Err(self.overtaken()),
+                Commit::Revalidate => {
+                    let policy = *self.admission.policy();
+                    self.validated =
+                        self.fences.validate(self.admission.resource(), self.token, &policy).await?;
+                }
+            }
+        }
+    }
+
+    /// The refusal of an exchange that was cut.
+    pub(super) fn overtaken(&self) -> Refusal {
+        Refusal::StaleToken { resource: self.admission.resource().clone(), presented: self.token }
+    }
+}
+
+/// Forwards one fenced write and settles it.
+///
+/// # Errors
+/// [`Failed`] if nothing was forwarded, or no usable answer came back; the exchange is settled either way.
+/// # Cancel safety
+/// Not cancel safe: run it to its end. Dropped, it settles as the worst it may be.
+pub async fn write(mut forward: Forward, mut fenced: Fenced) -> Result<Response<DownBody>, Failed> {
+    let mut share = forward.budget.share();
+    let collected = match fenced.document.take() {
+        Some(bytes) => Ok(Collected::Whole { bytes, trailers: None }),
+        None => body(&mut forward, &fenced, &mut share).await,
+    };
+    let collected = match collected {
+        Ok(collected) => collected,
+        Err(refusal) => {
+            fenced.admission.settle(Outcome::NotSent);
+            return Err(forward.failed(refusal));
+        }
+    };
+    match collected {
+        Collected::Whole { bytes, trailers } => {
+            forward.incoming = None;
+            let answered = whole(forward, fenced, bytes, trailers).await;
+            drop(share);
+            answered
+        }
+        Collected::More(first) => {
+            // From here on pieces pass through; what is held is the tail.
+            drop(share);
+            super::stream::stream(forward, fenced, first).await
+        }
+    }
+}
+
+/// Reads the body, or as much of it as decides whether it is streamed.
+async fn body(
+    forward: &mut Forward,
+    fenced: &Fenced,
+    share: &mut super::budget::Share,
+) -> Result<Collected, Refusal> {
+    let limits = &forward.set.limits;
+    let (limit, what) = match forward.operation.body {
+        BodyKind::Document => (limits.max_document.0, Some("the document")),
+        BodyKind::RestDocument => (limits.max_document.0, None),
+        BodyKind::Stream | BodyKind::AwsChunked { .. } => (WHOLE, None),
+    };
+    let too_large = |what| Refusal::TooLarge { what, limit, key: "proxy.limits.max_document" };
+    let Some(incoming) = forward.incoming.as_mut().filter(|incoming| !incoming.is_end_stream()) else {
+        return Ok(Collected::Whole { bytes: Bytes::new(), trailers: None });
+    };
+    if forward.framed.length.is_some_and(|length| length > limit) {
+        // Known to be large: nothing of it is read before the store is asked.
+        return match what {
+            Some(what) => Err(too_large(what)),
+            None => Ok(Collected::More(VecDeque::new())),
+        };
+    }
+    let cut = || fenced.admission.cut_signal();
+    let collected = collect(incoming, limit, limits.body_idle.0, share, limits.max_buffered.0, cut).await;
+    match collected {
+        Ok(Collected::More(_)) if what.is_some() => Err(too_large(what.unwrap_or_default())),
+        Ok(collected) => Ok(collected),
+        Err(Stopped::Refused(refusal)) => Err(refusal),
+        Err(Stopped::Cut) => Err(fenced.overtaken()),
+        Err(Stopped::Gone) => {
+            Err(Refusal::InvalidRequest { why: "the connection ended inside the body; nothing was written".to_owned() })
+        }
+    }
+}
+
+/// A body that is here in full: head and body leave together, after the commit point.
+async fn whole(
+    mut forward: Forward,
+    mut fenced: Fenced,
+    bytes: Bytes,
+    trailers: Option<http::HeaderMap>,
+) -> Result<Response<DownBody>, Failed> {
+    if let Err(refusal) = complete(&forward, &bytes) {
+        fenced.admission.settle(Outcome::NotSent);
+        return Err(forward.failed(refusal));
+    }
+    let upstream = Arc::clone(&forward.upstream);
+    let pool = forward.worker.pool(&upstream);
+    let checkout =
+        pool.checkout(&upstream.endpoint, upstream.connect_timeout, upstream.idle_timeout, Checkout::Write).await;
+    let mut connection = match checkout {
+        Ok(connection) => connection,
+        Err(error) => {
+            tracing::warn!(error = &error as &dyn std::error::Error, "no connection to the store");
+            fenced.admission.settle(Outcome::NotSent);
+            return Err(forward.failed(Refusal::UpstreamFailed { unknown: false, why: error.to_string() }));
+        }
+    };
+    if let Err(refusal) = fenced.commit().await {
+        fenced.admission.settle(Outcome::NotSent);
+        pool.put(connection);
+        return Err(forward.failed(refusal));
+    }
+    forward.head.headers.remove(http::header::EXPECT);
+    let nothing = bytes.is_empty() && !forward.framed.chunked && trailers.is_none();
+    let body = if nothing { UpBody::Empty } else { UpBody::Whole(Whole::new(bytes, trailers)) };
+    let deadline = Instant::now() + upstream.answer_timeout;
+    connection.arm();
+    let request = forward.request(body);
+    let mut sending = Box::pin(connection.sender.send_request(request));
+    let answer = head(&mut connection, &mut sending, deadline).await;
+    drop(sending);
+    finish(forward, fenced, connection, answer, deadline).await
+}
+
+/// Checks the framing of a whole body.
+fn complete(forward: &Forward, bytes: &Bytes) -> Result<(), Refusal> {
+    let mut tail = Tail::new(forward.operation.body, true);
+    let checked = tail.push(bytes.clone()).and_then(|_| tail.finish());
+    checked.map_err(|error| Refusal::InvalidRequest { why: error.to_string() })
+}
+
+/// The tail has left: whatever comes back now settles the exchange.
+pub(super) async fn finish(
+    forward: Forward,
+    fenced: Fenced,
+    mut connection: Connection,
+    answer: Option<hyper::Result<Response<Incoming>>>,
+    deadline: Instant,
+) -> Result<Response<DownBody>, Failed> {
+    let failed = |refusal| Failed { refusal, unread: None };
+    let response = match answer {
+        None => {
+            connection.abandon();
+            conclude(&forward, fenced, Stage::After, &Answer::None, "no answer in time");
+            return Err(failed(Refusal::UpstreamTimeout { unknown: true }));
+        }
+        Some(Err(error)) => {
+            connection.abandon();
+            tracing::debug!(error = &error as &dyn std::error::Error, "no answer from the store");
+            conclude(&forward, fenced, Stage::After, &Answer::None, "the connection ended before the answer");
+            let why = "the connection ended before a usable answer".to_owned();
+            return Err(failed(Refusal::UpstreamFailed { unknown: true, why }));
+        }
+        Some(Ok(response)) => response,
+    };
+    match read(&mut connection, response, forward.operation.answer, deadline).await {
+        Reply::Read(answer, Some(response)) => {
+            forward.worker.pool(&forward.upstream).put(connection);
+            conclude(&forward, fenced, Stage::After, &answer, "answered");
+            let (mut head, body) = response.into_parts();
+            clean(&mut head.headers);
+            Ok(Response::from_parts(head, DownBody::from(body)))
+        }
+        Reply::Read(answer, None) => {
+            connection.abandon();
+            conclude(&forward, fenced, Stage::After, &answer, "the answer cannot be relied on");
+            let why = "its answer was incomplete or not plain HTTP/1.1".to_owned();
+            Err(failed(Refusal::UpstreamFailed { unknown: true, why }))
+        }
+        Reply::Long(response) => Ok(relay(forward, fenced, connection, response, deadline)),
+    }
+}
+
+/// Frames of a long answer that wait for a slow client.
+const WAITING_FRAMES: usize = 4;
+
+/// Passes a long answer on while a task of its own reads it to its end.
+fn relay(
+    forward: Forward,
+    fenced: Fenced,
+    mut connection: Connection,
+    response: Response<Incoming>,
+    deadline: Instant,
+) -> Response<DownBody> {
+    let (mut head, mut body) = response.into_parts();
+    let length = announced(&head.headers);
+    clean(&mut head.headers);
+    let status = head.status;
+    let (sender, frames) = tokio::sync::mpsc::channel(WAITING_FRAMES);
+    let worker = std::rc::Rc::clone(&forward.worker);
+    worker.reaper.adopt(async move {
+        let mut judge = Judge::new(forward.operation.answer);
+        let answer = loop {
+            let Ok(next) = tokio::time::timeout_at(deadline, frame(&mut connection, &mut body)).await else {
+                break Answer::Torn(status);
+            };
+            match next {
+                None => break judge.finish(&mut connection, status).await,
+                Some(Err(_)) => break Answer::Torn(status),
+                Some(Ok(frame)) => {
+                    if let Some(data) = frame.data_ref() {
+                        judge.take(data);
+                    }
+                    // A client that is gone or too slow does not keep the exchange from being settled.
+                    let _ = tokio::time::timeout_at(deadline, sender.send(Ok(frame))).await;
+                }
+            }
+        };
+        if matches!(answer, Answer::Complete(..)) {
+            forward.worker.pool(&forward.upstream).put(connection);
+        } else {
+            connection.abandon();
+            let _ = sender.try_send(Err(Torn));
+        }
+        conclude(&forward, fenced, Stage::After, &answer, "answered at length");
+    });
+    Response::from_parts(head, DownBody::Relay(Relay { frames, length }))
+}
+
+/// Settles the exchange, and says so in the log. The connection is reusable or gone by now.
+pub(super) fn conclude(forward: &Forward, fenced: Fenced, stage: Stage, answer: &Answer, what: &str) {
+    let settlement = settle(stage, answer);
+    let resource: &Resource = fenced.admission.resource();
+    let token = fenced.token;
+    let operation = forward.operation.name;
+    let status = match answer {
+        Answer::Torn(status) | Answer::Complete(status, _) => Some(status.as_u16()),
+        Answer::None | Answer::Garbled => None,
+    };
+    let outcome = match settlement.outcome {
+        Outcome::NotSent => "not_sent",
+        Outcome::Answered { applied: true } => "applied",
+        Outcome::Answered { applied: false } => "not_applied",
+        Outcome::Unknown => "unknown",
+    };
+    if settlement.alarm {
+        tracing::error!(
+            %resource, %token, operation, status, outcome,
+            "the store said that a write was done before its last byte had left: it commits torn bodies; set upstream.torn_uploads = \"kept\""
+        );
+    } else if settlement.outcome == Outcome::Unknown {
+        tracing::warn!(%resource, %token, operation, status, outcome, what, "the outcome of a write is unknown");
+    } else {
+        tracing::debug!(%resource, %token, operation, status, outcome, what, "exchange settled");
+    }
+    fenced.admission.settle(settlement.outcome);
+}
