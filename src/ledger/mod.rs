@@ -5,6 +5,7 @@
 //! point. Entering is three steps in this order: raise, look, take.
 
 pub mod any;
+#[cfg(feature = "embedded")]
 pub mod embedded;
 pub mod memory;
 
