@@ -41,6 +41,10 @@ use writer::{Command, Reply};
 /// Exit code of a process whose database could not be written: EX_IOERR of sysexits.h.
 pub const EXIT_STORE_FAILED: i32 = 74;
 
+/// How long a failed process lives on, so that the errors it answered with reach their callers. It
+/// acknowledges and admits nothing any more meanwhile.
+const LAST_WORDS: Duration = Duration::from_millis(200);
+
 /// How to open the database.
 #[derive(Clone)]
 pub struct Options {
@@ -102,7 +106,10 @@ impl Options {
             path: path.into(),
             open_wait: Duration::from_secs(10),
             clock: Arc::new(SystemClock),
-            on_fatal: Arc::new(|_| std::process::exit(EXIT_STORE_FAILED)),
+            on_fatal: Arc::new(|_| {
+                std::thread::sleep(LAST_WORDS);
+                std::process::exit(EXIT_STORE_FAILED)
+            }),
         }
     }
 }
