@@ -4,6 +4,8 @@ mod support;
 
 /// `fencegate check` and the files under `config/`.
 mod config;
+/// What every lease backend and every ledger promises, and what the embedded database adds to it.
+mod contract;
 /// Links and commands in the README and the docs.
 mod docs;
 /// The gate that the other tests start.

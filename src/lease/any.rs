@@ -5,7 +5,12 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+#[cfg(feature = "embedded")]
+use super::embedded::EmbeddedLease;
+use super::{Ask, Grade, Grant, LeaseBackend, LeaseError, LeaseView};
+use crate::core::lease::Validation;
 use crate::core::units::Span;
+use crate::core::{Resource, Token};
 
 /// `[lease]`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -41,5 +46,66 @@ impl Default for Config {
     }
 }
 
-/// One of the compiled-in backends.
-pub enum AnyLease {}
+/// One of the compiled-in backends. Cheap to clone.
+#[derive(Clone)]
+pub enum AnyLease {
+    /// The embedded database.
+    #[cfg(feature = "embedded")]
+    Embedded(EmbeddedLease),
+}
+
+// `*$any`: a reference to an enum without variants cannot be matched away, the enum itself can.
+macro_rules! each {
+    ($any:expr, $lease:ident => $call:expr) => {
+        match *$any {
+            #[cfg(feature = "embedded")]
+            AnyLease::Embedded(ref $lease) => $call,
+        }
+    };
+}
+
+// Without any backend compiled in nobody can make one, and no argument is used.
+#[cfg_attr(not(feature = "embedded"), allow(unused_variables))]
+impl LeaseBackend for AnyLease {
+    async fn acquire(&self, ask: Ask) -> Result<Grant, LeaseError> {
+        each!(self, lease => lease.acquire(ask).await)
+    }
+
+    async fn renew(
+        &self,
+        resource: &Resource,
+        token: Token,
+        ttl: Option<Duration>,
+    ) -> Result<Grant, LeaseError> {
+        each!(self, lease => lease.renew(resource, token, ttl).await)
+    }
+
+    async fn release(&self, resource: &Resource, token: Token) -> Result<(), LeaseError> {
+        each!(self, lease => lease.release(resource, token).await)
+    }
+
+    async fn validate(&self, resource: &Resource, token: Token) -> Result<Validation, LeaseError> {
+        each!(self, lease => lease.validate(resource, token).await)
+    }
+
+    async fn inspect(&self, resource: &Resource) -> Result<Option<LeaseView>, LeaseError> {
+        each!(self, lease => lease.inspect(resource).await)
+    }
+
+    async fn list(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<LeaseView>, LeaseError> {
+        each!(self, lease => lease.list(prefix, after, limit).await)
+    }
+
+    async fn bump(&self, resource: &Resource, above: Option<Token>) -> Result<Token, LeaseError> {
+        each!(self, lease => lease.bump(resource, above).await)
+    }
+
+    fn grade(&self) -> Grade {
+        each!(self, lease => lease.grade())
+    }
+}

@@ -4,6 +4,7 @@
 //! of it. What a backend must promise is in [`LeaseBackend`]; `tests/contract/lease.rs` checks it.
 
 pub mod any;
+#[cfg(feature = "embedded")]
 pub mod embedded;
 
 use std::future::Future;

@@ -1,28 +1,62 @@
-//! `[ledger]`, and the enum that dispatches to a ledger without boxing.
+//! The enum that dispatches to a ledger without boxing.
 
-use std::path::PathBuf;
+#[cfg(feature = "embedded")]
+use super::embedded::EmbeddedLedger;
+use super::memory::MemoryLedger;
+use super::{Ledger, LedgerError, PermitId, PermitRecord};
+use crate::core::{Resource, Token};
 
-use serde::{Deserialize, Serialize};
-
-/// `[ledger]`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Config {
-    /// Where marks and permits are kept.
-    pub kind: LedgerKind,
-    /// Its file; the file of the embedded lease backend by default. Relative to the configuration file.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub path: Option<PathBuf>,
+/// One of the ledgers. Cheap to clone.
+#[derive(Clone)]
+pub enum AnyLedger {
+    /// In the embedded database.
+    #[cfg(feature = "embedded")]
+    Embedded(EmbeddedLedger),
+    /// In memory: tests and simulations.
+    Memory(MemoryLedger),
 }
 
-/// The ledgers of this build.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LedgerKind {
-    /// A redb file that one replica has to itself.
-    #[default]
-    Embedded,
+macro_rules! each {
+    ($any:expr, $ledger:ident => $call:expr) => {
+        match $any {
+            #[cfg(feature = "embedded")]
+            AnyLedger::Embedded($ledger) => $call,
+            AnyLedger::Memory($ledger) => $call,
+        }
+    };
 }
 
-/// One of the ledgers.
-pub enum AnyLedger {}
+impl Ledger for AnyLedger {
+    async fn raise(&self, resource: &Resource, token: Token) -> Result<Token, LedgerError> {
+        each!(self, ledger => ledger.raise(resource, token).await)
+    }
+
+    async fn look(
+        &self,
+        resource: &Resource,
+        token: Token,
+    ) -> Result<Vec<PermitRecord>, LedgerError> {
+        each!(self, ledger => ledger.look(resource, token).await)
+    }
+
+    async fn take(
+        &self,
+        resource: &Resource,
+        id: PermitId,
+        token: Token,
+    ) -> Result<bool, LedgerError> {
+        each!(self, ledger => ledger.take(resource, id, token).await)
+    }
+
+    async fn give_back(&self, resource: &Resource, id: PermitId) -> Result<(), LedgerError> {
+        each!(self, ledger => ledger.give_back(resource, id).await)
+    }
+
+    async fn mark(&self, resource: &Resource) -> Result<Option<Token>, LedgerError> {
+        each!(self, ledger => ledger.mark(resource).await)
+    }
+
+    async fn permits(&self, resource: &Resource) -> Result<Vec<PermitRecord>, LedgerError> {
+        each!(self, ledger => ledger.permits(resource).await)
+    }
+}

@@ -5,6 +5,8 @@
 //! point. Entering is three steps in this order: raise, look, take.
 
 pub mod any;
+pub mod config;
+#[cfg(feature = "embedded")]
 pub mod embedded;
 pub mod memory;
 
@@ -14,7 +16,8 @@ use std::future::Future;
 use crate::core::{Resource, Token};
 
 pub use crate::core::gate::{Incarnation, PermitId};
-pub use any::{AnyLedger, Config, LedgerKind};
+pub use any::AnyLedger;
+pub use config::{Config, LedgerKind};
 
 /// A permit as the ledger shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -1,3 +1,6 @@
 //! L1: one open handle per service, shared by `ledger` and `lease`.
 
+pub mod clock;
+#[cfg(feature = "embedded")]
+pub mod embedded;
 pub mod secret;

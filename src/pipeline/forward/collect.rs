@@ -11,9 +11,10 @@ use http::HeaderMap;
 use http_body::Body;
 use hyper::body::Incoming;
 
-use super::budget::Share;
+use super::budget::{Budget, Share};
 use crate::pipeline::fence::CutSignal;
 use crate::pipeline::refusal::Refusal;
+use crate::pipeline::settings::Limits;
 
 /// What was read.
 pub enum Collected {
@@ -87,6 +88,31 @@ pub async fn collect(
                     }
                 }
             },
+        }
+    }
+}
+
+/// Reads a whole document, to learn what it names.
+///
+/// # Errors
+/// [`Refusal::TooLarge`], [`Refusal::Busy`], [`Refusal::BodyTimeout`]; [`Refusal::InvalidRequest`] if the
+/// client goes away.
+/// # Cancel safety
+/// Not cancel safe: what was read is lost.
+pub async fn document(incoming: &mut Incoming, limits: &Limits, budget: &Budget) -> Result<Bytes, Refusal> {
+    let limit = limits.max_document.0;
+    let too_large = Refusal::TooLarge { what: "the document", limit, key: "proxy.limits.max_document" };
+    if incoming.size_hint().exact().is_some_and(|length| length > limit) {
+        return Err(too_large);
+    }
+    let mut share = budget.share();
+    let never = std::sync::Arc::<CutSignal>::default;
+    match collect(incoming, limit, limits.body_idle.0, &mut share, limits.max_buffered.0, never).await {
+        Ok(Collected::Whole { bytes, .. }) => Ok(bytes),
+        Ok(Collected::More(_)) => Err(too_large),
+        Err(Stopped::Refused(refusal)) => Err(refusal),
+        Err(Stopped::Cut | Stopped::Gone) => {
+            Err(Refusal::InvalidRequest { why: "the connection ended inside the document".to_owned() })
         }
     }
 }

@@ -17,6 +17,7 @@ use http::{HeaderMap, Request, Uri, Version};
 use hyper::body::Incoming;
 
 pub use budget::Budget;
+pub use collect::document;
 pub use read::read;
 pub use write::{Fenced, write};
 

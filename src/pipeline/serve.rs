@@ -1,0 +1,419 @@
+//! One request through all steps.
+
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderMap, Method, Request, Response};
+use http_body::Body;
+use hyper::body::Incoming;
+
+use super::body::DownBody;
+use super::classify::keys::read as read_key;
+use super::classify::{BodyKind, Effect, Head, Keys, Operation, classify, document_keys, host};
+use super::fence::{Cargo, Fences, Turned};
+use super::forward::{self, Budget, Failed, Fenced, Forward};
+use super::frame::{self, Framed};
+use super::refusal::Refusal;
+use super::respond::{Occasion, RequestId, is_conditional, refuse};
+use super::route::{self, Routed};
+use super::rules::{Rule, RuleSet, Upstream};
+use super::settings::{Reads, StoreKind};
+use super::token::{carried, is_signed};
+use super::upstream::Checkout;
+use super::worker::Worker;
+use crate::core::gate::Kind;
+use crate::core::{Resource, Token};
+use crate::telemetry::log::Redacted;
+use crate::telemetry::metrics::{Event, Metrics};
+
+/// The request path of the whole process. Shared by all threads.
+pub struct Pipeline {
+    /// The rules in force.
+    pub rules: ArcSwap<RuleSet>,
+    /// The fences.
+    pub fences: Fences,
+    /// Everything withheld by all requests.
+    pub budget: Budget,
+    /// Counters.
+    pub metrics: Arc<Metrics>,
+    /// No new request is served any more.
+    pub draining: AtomicBool,
+    /// Withhold tails; off only to see a test fail.
+    pub hold_tail: bool,
+}
+
+/// Who sent a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// From this address.
+    Tcp(std::net::SocketAddr),
+    /// Through a Unix socket.
+    Unix,
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Peer::Tcp(address) => address.fmt(f),
+            Peer::Unix => f.write_str("unix"),
+        }
+    }
+}
+
+/// What is known of a request before its fence: what it does, where it goes, what fences it.
+#[derive(Clone)]
+pub struct Plan {
+    /// What it does.
+    pub operation: Operation,
+    /// Which rule and resource; known only with the body if its keys are there.
+    pub routed: Option<Routed>,
+    /// Where it goes.
+    pub upstream: Arc<Upstream>,
+}
+
+/// What of a request is needed to refuse it, kept while the rest is consumed.
+struct Origin {
+    method: Method,
+    path: String,
+    query: Option<String>,
+    conditional: bool,
+    id: RequestId,
+}
+
+// === impl Pipeline ===
+
+impl Pipeline {
+    /// Serves one request to its end; the answer may still stream.
+    pub async fn serve(
+        self: Arc<Pipeline>,
+        worker: Rc<Worker>,
+        peer: Peer,
+        request: Request<Incoming>,
+    ) -> Response<DownBody> {
+        let (head, incoming) = request.into_parts();
+        let origin = Origin {
+            method: head.method.clone(),
+            path: head.uri.path().to_owned(),
+            query: head.uri.query().map(str::to_owned),
+            conditional: is_conditional(&head.headers),
+            id: RequestId::next(),
+        };
+        let set = self.rules.load_full();
+        let token = carried(&head.headers);
+        let mut kind = set.default.kind;
+        let mut steps = Steps { pipeline: &self, worker: &worker, set, token: token.clone(), document: None };
+        match steps.run(&mut kind, head, incoming).await {
+            Ok(response) => response,
+            Err(failed) => {
+                let token = token.ok().flatten();
+                self.note(&failed.refusal, &origin, &peer, token);
+                self.refused(&worker, failed, &origin, kind, token.is_some()).await
+            }
+        }
+    }
+
+    /// Answers a refused request without resetting its client, and without swallowing its body.
+    async fn refused(
+        &self,
+        worker: &Rc<Worker>,
+        failed: Failed,
+        origin: &Origin,
+        kind: StoreKind,
+        carried: bool,
+    ) -> Response<DownBody> {
+        let unread = failed.unread.filter(|unread| !unread.is_end_stream());
+        let occasion = Occasion {
+            kind,
+            path: &origin.path,
+            conditional: origin.conditional,
+            carried,
+            close: unread.is_some(),
+            id: origin.id,
+        };
+        let response = refuse(&failed.refusal, &occasion);
+        worker.discard(unread);
+        response
+    }
+
+    /// One line for each refused request.
+    fn note(&self, refusal: &Refusal, origin: &Origin, peer: &Peer, token: Option<Token>) {
+        let rank = refusal.rank(origin.conditional);
+        self.metrics.refuse(rank.code);
+        let resource = refusal.resource().map(Resource::as_str);
+        let query = origin.query.as_deref().map(Redacted);
+        tracing::warn!(
+            code = rank.code,
+            status = rank.status.as_u16(),
+            resource,
+            token = token.map(Token::get),
+            method = %origin.method,
+            path = ?origin.path,
+            query = query.as_ref().map(tracing::field::debug),
+            client = %peer,
+            request_id = %origin.id,
+            reason = ?refusal.text(),
+            "request refused"
+        );
+    }
+}
+
+/// The steps of one request that can fail.
+struct Steps<'a> {
+    pipeline: &'a Arc<Pipeline>,
+    worker: &'a Rc<Worker>,
+    set: Arc<RuleSet>,
+    token: Result<Option<Token>, Refusal>,
+    /// The body, if it had to be read to learn its keys.
+    document: Option<Bytes>,
+}
+
+impl Steps<'_> {
+    async fn run(
+        &mut self,
+        kind: &mut StoreKind,
+        mut head: Parts,
+        incoming: Incoming,
+    ) -> Result<Response<DownBody>, Failed> {
+        let mut incoming = Some(incoming);
+        let framed = match frame::check(&head.method, &head.uri, head.version, &head.headers) {
+            Ok(framed) => framed,
+            Err(refusal) => return Err(Failed { refusal, unread: incoming }),
+        };
+        let keep_token = is_signed(&head.headers, framed.target.query());
+        loop {
+            if self.pipeline.draining.load(Ordering::Relaxed) {
+                return Err(Failed { refusal: Refusal::ShuttingDown, unread: incoming });
+            }
+            let planned = match self.plan(&framed, &head.method, &head.headers) {
+                Ok(planned) => planned,
+                Err((at, refusal)) => {
+                    *kind = at;
+                    return Err(Failed { refusal, unread: incoming });
+                }
+            };
+            *kind = planned.upstream.kind;
+            let entered = self.enter(planned, &head.method, &mut incoming).await;
+            let (planned, routed, ticket) = match entered {
+                Ok(entered) => entered,
+                Err(Turned::Refused(refusal)) => return Err(Failed { refusal, unread: incoming }),
+                Err(Turned::Rerouted | Turned::Denied(_)) => {
+                    self.set = self.pipeline.rules.load_full();
+                    continue;
+                }
+            };
+            frame::prepare(&mut head.headers, &framed, keep_token);
+            let rule = routed.rule.map(|rule| &self.set.rules[rule]);
+            let target = match retarget(&framed, rule) {
+                Ok(target) => target,
+                Err(refusal) => return Err(Failed { refusal, unread: incoming }),
+            };
+            let forward = Forward {
+                set: Arc::clone(&self.set),
+                upstream: planned.upstream,
+                worker: Rc::clone(self.worker),
+                operation: planned.operation,
+                framed,
+                target,
+                head,
+                incoming,
+                budget: self.pipeline.budget.clone(),
+                hold_tail: self.pipeline.hold_tail,
+            };
+            return match ticket {
+                Entered::Write(fenced) => forward::write(forward, *fenced).await,
+                Entered::Open(document) => forward::read(forward, document).await,
+            };
+        }
+    }
+
+    /// Steps 2 and 3.
+    fn plan(
+        &self,
+        framed: &Framed,
+        method: &Method,
+        headers: &HeaderMap,
+    ) -> Result<Plan, (StoreKind, Refusal)> {
+        plan(&self.set, framed, method, headers)
+    }
+
+    /// Steps 4 and 5: the token, and the fence.
+    async fn enter(
+        &mut self,
+        plan: Plan,
+        method: &Method,
+        incoming: &mut Option<Incoming>,
+    ) -> Result<(Plan, Routed, Entered), Turned> {
+        let token = self.token.clone().map_err(Turned::Refused)?;
+        match plan.operation.effect {
+            Effect::Read => self.enter_read(plan, token).await,
+            Effect::Write => self.enter_write(plan, method, token, incoming).await,
+        }
+    }
+
+    async fn enter_read(&self, plan: Plan, token: Option<Token>) -> Result<(Plan, Routed, Entered), Turned> {
+        let routed = plan.routed.clone().unwrap_or_else(|| Routed { rule: None, resource: None, key: String::new() });
+        let open = Entered::Open(Checkout::Read);
+        let (Some(rule), Some(resource)) = (routed.rule, routed.resource.clone()) else {
+            return Ok((plan, routed, open));
+        };
+        let rule = &self.set.rules[rule];
+        let Some(token) = token else {
+            if rule.reads == Reads::Fenced {
+                return Err(Turned::Refused(Refusal::MissingToken { resource }));
+            }
+            return Ok((plan, routed, open));
+        };
+        let fences = &self.pipeline.fences;
+        fences.validate(&resource, token, &rule.policy).await.map_err(Turned::Refused)?;
+        let cargo = Cargo { generation: self.set.generation, ..Cargo::default() };
+        fences.enter(&resource, token, &rule.policy, Kind::Pass, cargo).await?;
+        Ok((plan, routed, open))
+    }
+
+    async fn enter_write(
+        &mut self,
+        plan: Plan,
+        method: &Method,
+        token: Option<Token>,
+        incoming: &mut Option<Incoming>,
+    ) -> Result<(Plan, Routed, Entered), Turned> {
+        let checks_body = matches!(plan.operation.keys, Keys::InBody { .. })
+            || (plan.operation.body == BodyKind::Document && plan.operation.name == "RestoreObject");
+        let mut keys = route::keys_of_head(&plan.operation);
+        if checks_body {
+            let document = self.read_document(incoming).await.map_err(Turned::Refused)?;
+            keys.extend(document_keys(&plan.operation, &document).map_err(Turned::Refused)?);
+            self.document = Some(document);
+        }
+        let routed = route::write(&self.set, plan.upstream.kind, method.as_str(), &keys).map_err(Turned::Refused)?;
+        self.check_upstream(&plan, &routed).map_err(Turned::Refused)?;
+        if let Some(source) = &plan.operation.source {
+            route::source(&self.set, plan.upstream.kind, source, &routed).map_err(Turned::Refused)?;
+        }
+        let (Some(rule), Some(resource)) = (routed.rule, routed.resource.clone()) else {
+            return Ok((plan, routed, self.unfenced()));
+        };
+        let Some(token) = token else {
+            return Err(Turned::Refused(Refusal::MissingToken { resource }));
+        };
+        let policy = self.set.rules[rule].policy;
+        let fences = &self.pipeline.fences;
+        let validated = fences.validate(&resource, token, &policy).await.map_err(Turned::Refused)?;
+        let cargo = Cargo { generation: self.set.generation, method: method.to_string(), keys };
+        let admission = fences.enter(&resource, token, &policy, Kind::Write, cargo).await?;
+        let fenced =
+            Fenced { token, admission, validated, fences: fences.clone(), document: self.document.take() };
+        Ok((plan, routed, Entered::Write(Box::new(fenced))))
+    }
+
+    fn unfenced(&mut self) -> Entered {
+        Entered::Open(Checkout::Write)
+    }
+
+    /// The rule that the keys fall under must send them where the request was classified for.
+    fn check_upstream(&self, plan: &Plan, routed: &Routed) -> Result<(), Refusal> {
+        let upstream = routed.rule.map_or(&self.set.default, |rule| &self.set.rules[rule].upstream);
+        if Arc::ptr_eq(upstream, &plan.upstream) {
+            return Ok(());
+        }
+        let why = "the path and the keys of this request belong to different stores".to_owned();
+        Err(Refusal::InvalidRequest { why })
+    }
+
+    /// Reads a document whose keys decide, before anything else is done with it.
+    async fn read_document(&mut self, incoming: &mut Option<Incoming>) -> Result<Bytes, Refusal> {
+        if let Some(document) = &self.document {
+            return Ok(document.clone());
+        }
+        let Some(body) = incoming.as_mut() else { return Ok(Bytes::new()) };
+        let document = forward::document(body, &self.set.limits, &self.pipeline.budget).await?;
+        *incoming = None;
+        Ok(document)
+    }
+}
+
+/// How a request got past the fence.
+enum Entered {
+    /// A fenced write.
+    Write(Box<Fenced>),
+    /// A read, or a write that nothing fences.
+    Open(Checkout),
+}
+
+/// Steps 2 and 3 for a head: pure, so that `fencegate explain` can show them.
+///
+/// # Errors
+/// The refusal, and the dialect to write it in.
+pub fn plan(
+    set: &RuleSet,
+    framed: &Framed,
+    method: &Method,
+    headers: &HeaderMap,
+) -> Result<Plan, (StoreKind, Refusal)> {
+    let path = framed.target.path();
+    let first = set
+        .rule_first
+        .then(|| set.table.lookup(method.as_str(), &read_key(path)).ok().flatten())
+        .flatten()
+        .map(|found| &set.rules[found.rule]);
+    let upstream = first.map_or(&set.default, |rule| &rule.upstream);
+    let kind = upstream.kind;
+    let plan = || -> Result<Plan, Refusal> {
+        let host_bucket = match kind {
+            StoreKind::S3 => host::host_bucket(&framed.host, &set.hosts, set.virtual_hosts)?,
+            StoreKind::Rest => host::accept_host(&framed.host, &set.hosts).map(|()| None)?,
+        };
+        if framed.absolute && set.hosts.iter().all(|own| !same_host(own, &framed.host)) {
+            return Err(Refusal::Misdirected { host: framed.host.clone() });
+        }
+        let head = Head {
+            method,
+            path,
+            query: framed.target.query(),
+            host_bucket: host_bucket.as_deref(),
+            headers,
+        };
+        let operation = classify(kind, &head, first.map_or(&[], |rule| &rule.read_methods))?;
+        let routed = match operation.effect {
+            Effect::Read => Some(route::read(set, method.as_str(), &operation)),
+            Effect::Write => match route::keys_of_head(&operation) {
+                keys if keys.is_empty() => None,
+                keys => Some(route::write(set, kind, method.as_str(), &keys)?),
+            },
+        };
+        Ok(Plan { operation, routed, upstream: Arc::clone(upstream) })
+    };
+    plan().map_err(|refusal| (kind, refusal))
+}
+
+fn same_host(own: &str, host: &str) -> bool {
+    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+    own.eq_ignore_ascii_case(name) || own.eq_ignore_ascii_case(host)
+}
+
+/// The path as the store gets it: the client's, byte for byte, but for the rule's prefixes (REST).
+fn retarget(framed: &Framed, rule: Option<&Rule>) -> Result<http::uri::PathAndQuery, Refusal> {
+    let Some(rule) = rule.filter(|rule| rule.strip_prefix.is_some() || rule.add_prefix.is_some()) else {
+        return Ok(framed.target.clone());
+    };
+    let wrong = |why: String| Refusal::InvalidRequest { why };
+    let raw = framed.target.as_str();
+    let rest = match &rule.strip_prefix {
+        None => raw,
+        Some(prefix) => raw.strip_prefix(prefix.as_str()).filter(|rest| rest.starts_with('/')).ok_or_else(|| {
+            wrong(format!("the path does not begin with {prefix:?}, which its rule takes off"))
+        })?,
+    };
+    let target = format!("{}{rest}", rule.add_prefix.as_deref().unwrap_or_default());
+    target.parse().map_err(|_| wrong("the path is none once its rule's prefixes are applied".to_owned()))
+}
+
+/// Counts a request head that hyper could not read.
+pub(crate) fn count_unreadable(metrics: &Metrics) {
+    metrics.count(Event::ParseError);
+}

@@ -1,0 +1,7 @@
+//! Contract suites, run against every backend; rule numbers are those of `lease-contract.md`.
+
+mod lease;
+mod ledger;
+
+#[cfg(feature = "embedded")]
+mod embedded;
