@@ -112,6 +112,11 @@ fn report(config: &Config) -> Report<'_> {
     }
 }
 
+/// The rules and their levels, as `/v1/status` shows them.
+pub(super) fn rules_status(config: &Config) -> serde_json::Value {
+    serde_json::to_value(report(config).rules).unwrap_or_default()
+}
+
 /// The report as people read it.
 fn people(config: &Config) -> String {
     let report = report(config);

@@ -6,6 +6,7 @@ pub mod client;
 pub mod exit;
 pub mod fence;
 pub mod lease;
+pub mod serve;
 pub mod sse;
 
 use std::process::ExitCode;
@@ -24,6 +25,7 @@ struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum Command {
+    Serve(serve::Serve),
     Check(check::Check),
     Lease(lease::LeaseArgs),
     Fence(fence::FenceArgs),
@@ -40,6 +42,7 @@ pub struct ConfigFile {
 /// Runs the program.
 pub fn main() -> ExitCode {
     let exit: Exit = match Cli::parse().command {
+        Command::Serve(command) => command.run(),
         Command::Check(command) => command.run(),
         Command::Lease(args) => args.run(),
         Command::Fence(args) => args.run(),

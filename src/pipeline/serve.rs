@@ -29,7 +29,7 @@ use super::worker::Worker;
 use crate::core::gate::Kind;
 use crate::core::{Resource, Token};
 use crate::telemetry::log::Redacted;
-use crate::telemetry::metrics::{Event, Metrics};
+use crate::telemetry::metrics::Metrics;
 
 /// The request path of the whole process. Shared by all threads.
 pub struct Pipeline {
@@ -106,7 +106,8 @@ impl Pipeline {
         let set = self.rules.load_full();
         let token = carried(&head.headers);
         let mut kind = set.default.kind;
-        let mut steps = Steps { pipeline: &self, worker: &worker, set, token: token.clone(), document: None };
+        let mut steps =
+            Steps { pipeline: &self, worker: &worker, set, token: token.clone(), document: None };
         match steps.run(&mut kind, head, incoming).await {
             Ok(response) => response,
             Err(failed) => {
@@ -202,6 +203,8 @@ impl Steps<'_> {
                 Ok(entered) => entered,
                 Err(Turned::Refused(refusal)) => return Err(Failed { refusal, unread: incoming }),
                 Err(Turned::Rerouted | Turned::Denied(_)) => {
+                    // The reload is under way on another thread.
+                    tokio::task::yield_now().await;
                     self.set = self.pipeline.rules.load_full();
                     continue;
                 }
@@ -255,8 +258,16 @@ impl Steps<'_> {
         }
     }
 
-    async fn enter_read(&self, plan: Plan, token: Option<Token>) -> Result<(Plan, Routed, Entered), Turned> {
-        let routed = plan.routed.clone().unwrap_or_else(|| Routed { rule: None, resource: None, key: String::new() });
+    async fn enter_read(
+        &self,
+        plan: Plan,
+        token: Option<Token>,
+    ) -> Result<(Plan, Routed, Entered), Turned> {
+        let routed = plan.routed.clone().unwrap_or_else(|| Routed {
+            rule: None,
+            resource: None,
+            key: String::new(),
+        });
         let open = Entered::Open(Checkout::Read);
         let (Some(rule), Some(resource)) = (routed.rule, routed.resource.clone()) else {
             return Ok((plan, routed, open));
@@ -283,17 +294,20 @@ impl Steps<'_> {
         incoming: &mut Option<Incoming>,
     ) -> Result<(Plan, Routed, Entered), Turned> {
         let checks_body = matches!(plan.operation.keys, Keys::InBody { .. })
-            || (plan.operation.body == BodyKind::Document && plan.operation.name == "RestoreObject");
+            || (plan.operation.body == BodyKind::Document
+                && plan.operation.name == "RestoreObject");
         let mut keys = route::keys_of_head(&plan.operation);
         if checks_body {
             let document = self.read_document(incoming).await.map_err(Turned::Refused)?;
             keys.extend(document_keys(&plan.operation, &document).map_err(Turned::Refused)?);
             self.document = Some(document);
         }
-        let routed = route::write(&self.set, plan.upstream.kind, method.as_str(), &keys).map_err(Turned::Refused)?;
+        let routed = route::write(&self.set, plan.upstream.kind, method.as_str(), &keys)
+            .map_err(Turned::Refused)?;
         self.check_upstream(&plan, &routed).map_err(Turned::Refused)?;
         if let Some(source) = &plan.operation.source {
-            route::source(&self.set, plan.upstream.kind, source, &routed).map_err(Turned::Refused)?;
+            route::source(&self.set, plan.upstream.kind, source, &routed)
+                .map_err(Turned::Refused)?;
         }
         let (Some(rule), Some(resource)) = (routed.rule, routed.resource.clone()) else {
             return Ok((plan, routed, self.unfenced()));
@@ -303,11 +317,17 @@ impl Steps<'_> {
         };
         let policy = self.set.rules[rule].policy;
         let fences = &self.pipeline.fences;
-        let validated = fences.validate(&resource, token, &policy).await.map_err(Turned::Refused)?;
+        let validated =
+            fences.validate(&resource, token, &policy).await.map_err(Turned::Refused)?;
         let cargo = Cargo { generation: self.set.generation, method: method.to_string(), keys };
         let admission = fences.enter(&resource, token, &policy, Kind::Write, cargo).await?;
-        let fenced =
-            Fenced { token, admission, validated, fences: fences.clone(), document: self.document.take() };
+        let fenced = Fenced {
+            token,
+            admission,
+            validated,
+            fences: fences.clone(),
+            document: self.document.take(),
+        };
         Ok((plan, routed, Entered::Write(Box::new(fenced))))
     }
 
@@ -398,22 +418,23 @@ fn same_host(own: &str, host: &str) -> bool {
 
 /// The path as the store gets it: the client's, byte for byte, but for the rule's prefixes (REST).
 fn retarget(framed: &Framed, rule: Option<&Rule>) -> Result<http::uri::PathAndQuery, Refusal> {
-    let Some(rule) = rule.filter(|rule| rule.strip_prefix.is_some() || rule.add_prefix.is_some()) else {
+    let Some(rule) = rule.filter(|rule| rule.strip_prefix.is_some() || rule.add_prefix.is_some())
+    else {
         return Ok(framed.target.clone());
     };
     let wrong = |why: String| Refusal::InvalidRequest { why };
     let raw = framed.target.as_str();
     let rest = match &rule.strip_prefix {
         None => raw,
-        Some(prefix) => raw.strip_prefix(prefix.as_str()).filter(|rest| rest.starts_with('/')).ok_or_else(|| {
-            wrong(format!("the path does not begin with {prefix:?}, which its rule takes off"))
-        })?,
+        Some(prefix) => raw
+            .strip_prefix(prefix.as_str())
+            .filter(|rest| rest.starts_with('/'))
+            .ok_or_else(|| {
+                wrong(format!("the path does not begin with {prefix:?}, which its rule takes off"))
+            })?,
     };
     let target = format!("{}{rest}", rule.add_prefix.as_deref().unwrap_or_default());
-    target.parse().map_err(|_| wrong("the path is none once its rule's prefixes are applied".to_owned()))
-}
-
-/// Counts a request head that hyper could not read.
-pub(crate) fn count_unreadable(metrics: &Metrics) {
-    metrics.count(Event::ParseError);
+    target
+        .parse()
+        .map_err(|_| wrong("the path is none once its rule's prefixes are applied".to_owned()))
 }

@@ -49,9 +49,13 @@ pub fn settle(stage: Stage, answer: &Answer) -> Settlement {
     let (outcome, alarm) = match answer {
         Answer::None => (unsent, false),
         Answer::Garbled => (Outcome::Unknown, false),
-        Answer::Torn(status) | Answer::Complete(status, _) if status.is_informational() => (Outcome::Unknown, false),
+        Answer::Torn(status) | Answer::Complete(status, _) if status.is_informational() => {
+            (Outcome::Unknown, false)
+        }
         // Said to be done before it was sent: the store commits torn bodies.
-        Answer::Torn(status) | Answer::Complete(status, _) if status.is_success() && before => (Outcome::Unknown, true),
+        Answer::Torn(status) | Answer::Complete(status, _) if status.is_success() && before => {
+            (Outcome::Unknown, true)
+        }
         Answer::Torn(status) if before && !status.is_success() => (Outcome::NotSent, false),
         Answer::Torn(_) => (Outcome::Unknown, false),
         Answer::Complete(status, verdict) => (complete(*status, verdict, before), false),
@@ -63,11 +67,15 @@ fn complete(status: StatusCode, verdict: &BodyVerdict, before: bool) -> Outcome 
     match status.as_u16() {
         200 | 201 | 204 => match verdict {
             BodyVerdict::Success => Outcome::Answered { applied: true },
-            BodyVerdict::HidesError { client_fault: true, .. } => Outcome::Answered { applied: false },
-            BodyVerdict::PerKeyFailures { all_client_fault: true } => Outcome::Answered { applied: true },
-            BodyVerdict::HidesError { .. } | BodyVerdict::PerKeyFailures { .. } | BodyVerdict::Unreadable => {
-                Outcome::Unknown
+            BodyVerdict::HidesError { client_fault: true, .. } => {
+                Outcome::Answered { applied: false }
             }
+            BodyVerdict::PerKeyFailures { all_client_fault: true } => {
+                Outcome::Answered { applied: true }
+            }
+            BodyVerdict::HidesError { .. }
+            | BodyVerdict::PerKeyFailures { .. }
+            | BodyVerdict::Unreadable => Outcome::Unknown,
         },
         // 202 and its like promise something for later.
         202..=299 => Outcome::Unknown,
@@ -99,7 +107,9 @@ mod tests {
         let applied = Outcome::Answered { applied: true };
         let refused = Outcome::Answered { applied: false };
         let torn = |status| Answer::Torn(StatusCode::from_u16(status).unwrap());
-        let some = |all_client_fault| Answer::Complete(StatusCode::OK, BodyVerdict::PerKeyFailures { all_client_fault });
+        let some = |all_client_fault| {
+            Answer::Complete(StatusCode::OK, BodyVerdict::PerKeyFailures { all_client_fault })
+        };
         let unreadable = Answer::Complete(StatusCode::OK, BodyVerdict::Unreadable);
         let rows = [
             ("nothing came back", Answer::None, NotSent, Unknown, Unknown),

@@ -58,7 +58,8 @@ impl Worker {
         self.reaper.adopt(async move {
             let deadline = tokio::time::Instant::now() + DISCARD_TIME;
             let mut left = DISCARD_BYTES;
-            while let Ok(Some(Ok(frame))) = tokio::time::timeout_at(deadline, unread.frame()).await {
+            while let Ok(Some(Ok(frame))) = tokio::time::timeout_at(deadline, unread.frame()).await
+            {
                 left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len));
                 if left == 0 {
                     return;

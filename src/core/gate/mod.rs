@@ -181,6 +181,16 @@ impl Gate {
         }
     }
 
+    /// The process is ending: gives back at once what nothing needs any more.
+    pub fn retire(&mut self) {
+        for (id, permit) in &mut self.permits {
+            if permit.is_unused() {
+                permit.leave();
+                self.actions.push(Action::GiveBack { id: *id });
+            }
+        }
+    }
+
     /// Fails the resource closed: the lease backend answered with less than was durable when it was
     /// asked, so it lost or reverted its state. Waiting requests are refused.
     pub fn close(&mut self) {

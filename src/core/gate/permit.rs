@@ -53,6 +53,16 @@ impl Foreign {
 // === impl Permit ===
 
 impl Permit {
+    /// Held, with nothing under it and no doubt about anything that was.
+    pub fn is_unused(&self) -> bool {
+        self.state == State::Held && self.exchanges == 0 && self.taint == Taint::Clear
+    }
+
+    /// Nothing may be counted under it any more.
+    pub fn leave(&mut self) {
+        self.state = State::Leaving;
+    }
+
     /// When it can be given back, if nothing more happens.
     pub fn leaves_at(&self, current: bool) -> Option<Millis> {
         if self.state != State::Held || self.exchanges > 0 {

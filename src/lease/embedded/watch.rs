@@ -88,6 +88,12 @@ impl Watch {
 // === impl Subscription ===
 
 impl Subscription {
+    /// The backlog, whether there is a gap before it, and the source of what follows: of every prefix, so
+    /// filter it once more.
+    pub fn into_parts(self) -> (Vec<LeaseEvent>, bool, broadcast::Receiver<LeaseEvent>) {
+        (self.backlog, self.gap, self.receiver)
+    }
+
     /// The next event, or that some were missed; `None` when the backend is gone.
     ///
     /// # Cancel safety

@@ -247,6 +247,34 @@ impl Fences {
         self.with(resource, |cell, _, _| cell.gate.reopen());
     }
 
+    /// The process is ending: gives back every permit that nothing needs any more, so that the next start
+    /// finds nothing to wait for. Returns when the ledger has confirmed it, at most after `wait`.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: what was not confirmed is found by the next start.
+    pub async fn retire(&self, wait: Duration) {
+        let over = clock::monotonic() + wait;
+        loop {
+            let names: Vec<Resource> = self
+                .0
+                .shards
+                .iter()
+                .flat_map(|shard| lock(shard).cells.keys().cloned().collect::<Vec<_>>())
+                .collect();
+            let mut left = false;
+            for resource in &names {
+                self.with(resource, |cell, _, _| {
+                    cell.gate.retire();
+                    left |= cell.gate.permits().any(|permit| permit.taint == Taint::Clear);
+                });
+            }
+            if !left || clock::monotonic() >= over {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+
     /// How many exchanges of all resources are not settled.
     pub fn unsettled(&self) -> usize {
         let count = |shard: &Mutex<Shard>| {

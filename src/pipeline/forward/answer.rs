@@ -85,7 +85,10 @@ pub async fn read(
 }
 
 /// The next frame of an answer; polls the connection that brings it.
-pub async fn frame(connection: &mut Connection, body: &mut Incoming) -> Option<hyper::Result<Frame<Bytes>>> {
+pub async fn frame(
+    connection: &mut Connection,
+    body: &mut Incoming,
+) -> Option<hyper::Result<Frame<Bytes>>> {
     poll_fn(|cx| {
         let over = connection.poll(cx).is_ready();
         match Pin::new(&mut *body).poll_frame(cx) {
@@ -97,8 +100,14 @@ pub async fn frame(connection: &mut Connection, body: &mut Incoming) -> Option<h
 }
 
 /// Judges a complete answer: what it says, and whether more bytes follow it.
-pub async fn judged(connection: &mut Connection, status: StatusCode, kind: AnswerKind, body: &[u8]) -> Answer {
-    let surplus = poll_fn(|cx| Poll::Ready(matches!(connection.poll(cx), Poll::Ready(Err(_))))).await;
+pub async fn judged(
+    connection: &mut Connection,
+    status: StatusCode,
+    kind: AnswerKind,
+    body: &[u8],
+) -> Answer {
+    let surplus =
+        poll_fn(|cx| Poll::Ready(matches!(connection.poll(cx), Poll::Ready(Err(_))))).await;
     if surplus {
         return Answer::Garbled;
     }
@@ -135,7 +144,9 @@ impl Judge {
     /// The answer came to its end.
     pub async fn finish(self, connection: &mut Connection, status: StatusCode) -> Answer {
         match judged(connection, status, self.kind, &self.kept).await {
-            Answer::Complete(status, _) if self.too_long => Answer::Complete(status, BodyVerdict::Unreadable),
+            Answer::Complete(status, _) if self.too_long => {
+                Answer::Complete(status, BodyVerdict::Unreadable)
+            }
             answer => answer,
         }
     }

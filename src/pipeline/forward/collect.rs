@@ -72,7 +72,8 @@ pub async fn collect(
             if signal.poll_cut(cx).is_ready() {
                 return Poll::Ready(Err(Stopped::Cut));
             }
-            std::future::Future::poll(deadline.as_mut(), cx).map(|()| Err(Stopped::Refused(Refusal::BodyTimeout)))
+            std::future::Future::poll(deadline.as_mut(), cx)
+                .map(|()| Err(Stopped::Refused(Refusal::BodyTimeout)))
         });
         match frame.await? {
             None => return Ok(Collected::Whole { bytes: join(pieces), trailers }),
@@ -99,21 +100,28 @@ pub async fn collect(
 /// client goes away.
 /// # Cancel safety
 /// Not cancel safe: what was read is lost.
-pub async fn document(incoming: &mut Incoming, limits: &Limits, budget: &Budget) -> Result<Bytes, Refusal> {
+pub async fn document(
+    incoming: &mut Incoming,
+    limits: &Limits,
+    budget: &Budget,
+) -> Result<Bytes, Refusal> {
     let limit = limits.max_document.0;
-    let too_large = Refusal::TooLarge { what: "the document", limit, key: "proxy.limits.max_document" };
+    let too_large =
+        Refusal::TooLarge { what: "the document", limit, key: "proxy.limits.max_document" };
     if incoming.size_hint().exact().is_some_and(|length| length > limit) {
         return Err(too_large);
     }
     let mut share = budget.share();
     let never = std::sync::Arc::<CutSignal>::default;
-    match collect(incoming, limit, limits.body_idle.0, &mut share, limits.max_buffered.0, never).await {
+    match collect(incoming, limit, limits.body_idle.0, &mut share, limits.max_buffered.0, never)
+        .await
+    {
         Ok(Collected::Whole { bytes, .. }) => Ok(bytes),
         Ok(Collected::More(_)) => Err(too_large),
         Err(Stopped::Refused(refusal)) => Err(refusal),
-        Err(Stopped::Cut | Stopped::Gone) => {
-            Err(Refusal::InvalidRequest { why: "the connection ended inside the document".to_owned() })
-        }
+        Err(Stopped::Cut | Stopped::Gone) => Err(Refusal::InvalidRequest {
+            why: "the connection ended inside the document".to_owned(),
+        }),
     }
 }
 

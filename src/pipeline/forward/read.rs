@@ -23,7 +23,8 @@ use crate::pipeline::upstream::Checkout;
 pub async fn read(mut forward: Forward, purpose: Checkout) -> Result<Response<DownBody>, Failed> {
     let upstream = std::sync::Arc::clone(&forward.upstream);
     let pool = forward.worker.pool(&upstream);
-    let checkout = pool.checkout(&upstream.endpoint, upstream.connect_timeout, upstream.idle_timeout, purpose);
+    let checkout =
+        pool.checkout(&upstream.endpoint, upstream.connect_timeout, upstream.idle_timeout, purpose);
     let mut connection = match checkout.await {
         Ok(connection) => connection,
         Err(error) => {
@@ -32,6 +33,7 @@ pub async fn read(mut forward: Forward, purpose: Checkout) -> Result<Response<Do
             return Err(forward.failed(Refusal::UpstreamFailed { unknown: false, why }));
         }
     };
+    forward.head.headers.remove(http::header::EXPECT);
     let incoming = forward.incoming.take().filter(|incoming| !incoming.is_end_stream());
     let control = incoming.map(|incoming| {
         // Nothing has to be withheld: whatever it is, it writes nothing that is fenced.
@@ -55,23 +57,35 @@ pub async fn read(mut forward: Forward, purpose: Checkout) -> Result<Response<Do
         }
     };
     drop(sending);
-    let unread = |control: &Option<StreamControl>| control.as_ref().and_then(StreamControl::reclaim);
+    let unread =
+        |control: &Option<StreamControl>| control.as_ref().and_then(StreamControl::reclaim);
     let wrote = purpose == Checkout::Write;
     match answer {
         None => {
             connection.abandon();
-            Err(Failed { refusal: Refusal::UpstreamTimeout { unknown: wrote }, unread: unread(&control) })
+            Err(Failed {
+                refusal: Refusal::UpstreamTimeout { unknown: wrote },
+                unread: unread(&control),
+            })
         }
         Some(Err(error)) => {
             tracing::warn!(error = &error as &dyn std::error::Error, "no answer from the store");
             connection.abandon();
             let why = "the connection ended before the answer".to_owned();
-            Err(Failed { refusal: Refusal::UpstreamFailed { unknown: wrote, why }, unread: unread(&control) })
+            Err(Failed {
+                refusal: Refusal::UpstreamFailed { unknown: wrote, why },
+                unread: unread(&control),
+            })
         }
-        Some(Ok(response)) if response.status().is_informational() || is_ambiguous(response.headers()) => {
+        Some(Ok(response))
+            if response.status().is_informational() || is_ambiguous(response.headers()) =>
+        {
             connection.abandon();
             let why = "the answer is not plain HTTP/1.1".to_owned();
-            Err(Failed { refusal: Refusal::UpstreamFailed { unknown: wrote, why }, unread: unread(&control) })
+            Err(Failed {
+                refusal: Refusal::UpstreamFailed { unknown: wrote, why },
+                unread: unread(&control),
+            })
         }
         Some(Ok(response)) => {
             let (mut head, incoming) = response.into_parts();

@@ -52,14 +52,22 @@ pub(super) async fn stream(
     let upstream = Arc::clone(&forward.upstream);
     let signal = fenced.admission.cut_signal();
     let pool = forward.worker.pool(&upstream);
-    let checkout =
-        pool.checkout(&upstream.endpoint, upstream.connect_timeout, upstream.idle_timeout, Checkout::Write).await;
+    let checkout = pool
+        .checkout(
+            &upstream.endpoint,
+            upstream.connect_timeout,
+            upstream.idle_timeout,
+            Checkout::Write,
+        )
+        .await;
     let mut connection = match checkout {
         Ok(connection) => connection,
         Err(error) => {
             tracing::warn!(error = &error as &dyn std::error::Error, "no connection to the store");
             fenced.admission.settle(Outcome::NotSent);
-            return Err(forward.failed(Refusal::UpstreamFailed { unknown: false, why: error.to_string() }));
+            return Err(
+                forward.failed(Refusal::UpstreamFailed { unknown: false, why: error.to_string() })
+            );
         }
     };
     let Some(incoming) = forward.incoming.take() else {
@@ -76,7 +84,9 @@ pub(super) async fn stream(
     let continued = Arc::new(AtomicBool::new(!asks));
     if asks {
         let continued = Arc::clone(&continued);
-        hyper::ext::on_informational(&mut request, move |_| continued.store(true, Ordering::Relaxed));
+        hyper::ext::on_informational(&mut request, move |_| {
+            continued.store(true, Ordering::Relaxed)
+        });
     }
     connection.arm();
     fenced.admission.touch();
@@ -143,9 +153,9 @@ pub(super) async fn stream(
         Event::Cut => fenced.overtaken(),
         Event::Idle => Refusal::BodyTimeout,
         Event::Broken(Broken::Refused(error)) => Refusal::InvalidRequest { why: error.to_string() },
-        Event::Broken(Broken::Client) => {
-            Refusal::InvalidRequest { why: "the connection ended inside the body; nothing was written".to_owned() }
-        }
+        Event::Broken(Broken::Client) => Refusal::InvalidRequest {
+            why: "the connection ended inside the body; nothing was written".to_owned(),
+        },
     };
     // The tail never leaves: the connection is reset before anything else is told.
     drop(sending);
@@ -168,10 +178,19 @@ async fn early(
     let response = match answer {
         Ok(response) => response,
         Err(error) => {
-            tracing::debug!(error = &error as &dyn std::error::Error, "the store's connection ended inside the body");
+            tracing::debug!(
+                error = &error as &dyn std::error::Error,
+                "the store's connection ended inside the body"
+            );
             let unread = unread();
             connection.abandon();
-            conclude(&forward, fenced, before, &Answer::None, "the store's connection ended inside the body");
+            conclude(
+                &forward,
+                fenced,
+                before,
+                &Answer::None,
+                "the store's connection ended inside the body",
+            );
             let unknown = before == Stage::Before { clean: false };
             let why = "the connection ended before it had the whole body".to_owned();
             return Err(Failed { refusal: Refusal::UpstreamFailed { unknown, why }, unread });

@@ -50,8 +50,10 @@ impl Fenced {
                 Commit::Cut => return Err(self.overtaken()),
                 Commit::Revalidate => {
                     let policy = *self.admission.policy();
-                    self.validated =
-                        self.fences.validate(self.admission.resource(), self.token, &policy).await?;
+                    self.validated = self
+                        .fences
+                        .validate(self.admission.resource(), self.token, &policy)
+                        .await?;
                 }
             }
         }
@@ -110,7 +112,8 @@ async fn body(
         BodyKind::Stream | BodyKind::AwsChunked { .. } => (WHOLE, None),
     };
     let too_large = |what| Refusal::TooLarge { what, limit, key: "proxy.limits.max_document" };
-    let Some(incoming) = forward.incoming.as_mut().filter(|incoming| !incoming.is_end_stream()) else {
+    let Some(incoming) = forward.incoming.as_mut().filter(|incoming| !incoming.is_end_stream())
+    else {
         return Ok(Collected::Whole { bytes: Bytes::new(), trailers: None });
     };
     if forward.framed.length.is_some_and(|length| length > limit) {
@@ -121,15 +124,16 @@ async fn body(
         };
     }
     let cut = || fenced.admission.cut_signal();
-    let collected = collect(incoming, limit, limits.body_idle.0, share, limits.max_buffered.0, cut).await;
+    let collected =
+        collect(incoming, limit, limits.body_idle.0, share, limits.max_buffered.0, cut).await;
     match collected {
         Ok(Collected::More(_)) if what.is_some() => Err(too_large(what.unwrap_or_default())),
         Ok(collected) => Ok(collected),
         Err(Stopped::Refused(refusal)) => Err(refusal),
         Err(Stopped::Cut) => Err(fenced.overtaken()),
-        Err(Stopped::Gone) => {
-            Err(Refusal::InvalidRequest { why: "the connection ended inside the body; nothing was written".to_owned() })
-        }
+        Err(Stopped::Gone) => Err(Refusal::InvalidRequest {
+            why: "the connection ended inside the body; nothing was written".to_owned(),
+        }),
     }
 }
 
@@ -146,14 +150,22 @@ async fn whole(
     }
     let upstream = Arc::clone(&forward.upstream);
     let pool = forward.worker.pool(&upstream);
-    let checkout =
-        pool.checkout(&upstream.endpoint, upstream.connect_timeout, upstream.idle_timeout, Checkout::Write).await;
+    let checkout = pool
+        .checkout(
+            &upstream.endpoint,
+            upstream.connect_timeout,
+            upstream.idle_timeout,
+            Checkout::Write,
+        )
+        .await;
     let mut connection = match checkout {
         Ok(connection) => connection,
         Err(error) => {
             tracing::warn!(error = &error as &dyn std::error::Error, "no connection to the store");
             fenced.admission.settle(Outcome::NotSent);
-            return Err(forward.failed(Refusal::UpstreamFailed { unknown: false, why: error.to_string() }));
+            return Err(
+                forward.failed(Refusal::UpstreamFailed { unknown: false, why: error.to_string() })
+            );
         }
     };
     if let Err(refusal) = fenced.commit().await {
@@ -198,7 +210,13 @@ pub(super) async fn finish(
         Some(Err(error)) => {
             connection.abandon();
             tracing::debug!(error = &error as &dyn std::error::Error, "no answer from the store");
-            conclude(&forward, fenced, Stage::After, &Answer::None, "the connection ended before the answer");
+            conclude(
+                &forward,
+                fenced,
+                Stage::After,
+                &Answer::None,
+                "the connection ended before the answer",
+            );
             let why = "the connection ended before a usable answer".to_owned();
             return Err(failed(Refusal::UpstreamFailed { unknown: true, why }));
         }
@@ -242,7 +260,9 @@ fn relay(
     worker.reaper.adopt(async move {
         let mut judge = Judge::new(forward.operation.answer);
         let answer = loop {
-            let Ok(next) = tokio::time::timeout_at(deadline, frame(&mut connection, &mut body)).await else {
+            let Ok(next) =
+                tokio::time::timeout_at(deadline, frame(&mut connection, &mut body)).await
+            else {
                 break Answer::Torn(status);
             };
             match next {
@@ -269,7 +289,13 @@ fn relay(
 }
 
 /// Settles the exchange, and says so in the log. The connection is reusable or gone by now.
-pub(super) fn conclude(forward: &Forward, fenced: Fenced, stage: Stage, answer: &Answer, what: &str) {
+pub(super) fn conclude(
+    forward: &Forward,
+    fenced: Fenced,
+    stage: Stage,
+    answer: &Answer,
+    what: &str,
+) {
     let settlement = settle(stage, answer);
     let resource: &Resource = fenced.admission.resource();
     let token = fenced.token;
