@@ -230,10 +230,9 @@ impl Gate {
             .values()
             .filter(|permit| !self.is_current(permit))
             .map(|permit| permit.taint);
-        let worst = ours
-            .chain(self.foreign.values().map(|foreign| foreign.taint))
-            .max()
-            .unwrap_or(Taint::Clear);
+        let foreign = self.foreign.values().map(|foreign| foreign.taint);
+        let holds = self.holds.values().copied();
+        let worst = ours.chain(foreign).chain(holds).max().unwrap_or(Taint::Clear);
         let ends = worst.ends().filter(|ends| *ends != Millis::NEVER);
         let why = Denied::Drain { ends, unknown: worst != Taint::Clear };
         self.refuse_waiting(|waiter| (waiter.deadline <= now).then_some(why));
