@@ -102,14 +102,21 @@ async fn permit_load(store: Store, n: u64) {
     let first = ledger.mark(&resource).await.unwrap().map_or(1, Token::get);
     for serial in 1_u64.. {
         let mark = Token::new(first + serial).unwrap();
-        let Ok(raised) = ledger.raise(&resource, mark).await else { return };
-        say(format_args!("mark {resource} {raised}"));
         let id = PermitId { incarnation, serial };
-        let Ok(true) = ledger.take(&resource, id, raised).await else { return };
-        say(format_args!("permit {resource} {:x} {serial} {raised}", incarnation.0));
-        if serial.is_multiple_of(2) {
-            say(format_args!("returning {resource} {:x} {serial} {raised}", incarnation.0));
-            ledger.give_back(&resource, id).await.ok();
+        let done: Result<(), fencegate::ledger::LedgerError> = async {
+            let raised = ledger.raise(&resource, mark).await?;
+            say(format_args!("mark {resource} {raised}"));
+            assert!(ledger.take(&resource, id, raised).await?);
+            say(format_args!("permit {resource} {:x} {serial} {raised}", incarnation.0));
+            if serial.is_multiple_of(2) {
+                say(format_args!("returning {resource} {:x} {serial} {raised}", incarnation.0));
+                ledger.give_back(&resource, id).await?;
+            }
+            Ok(())
+        }
+        .await;
+        if let Err(error) = done {
+            return say(format_args!("refused {error}"));
         }
     }
 }
