@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 #[cfg(feature = "embedded")]
 use super::embedded::EmbeddedLease;
+use super::watch::Subscription;
 use super::{Ask, Grade, Grant, LeaseBackend, LeaseError, LeaseView};
 use crate::core::lease::Validation;
 use crate::core::units::Span;
@@ -62,6 +63,30 @@ macro_rules! each {
             AnyLease::Embedded(ref $lease) => $call,
         }
     };
+}
+
+// === impl Config ===
+
+#[cfg(feature = "embedded")]
+impl Config {
+    /// How to open the embedded database that these settings name.
+    pub fn store_options(&self) -> crate::store::embedded::Options {
+        crate::store::embedded::Options {
+            open_wait: self.open_wait.0,
+            ..crate::store::embedded::Options::new(&self.path)
+        }
+    }
+}
+
+// === impl AnyLease ===
+
+#[cfg_attr(not(feature = "embedded"), allow(unused_variables))]
+impl AnyLease {
+    /// Changes of leases whose resource starts with `prefix`: those after the event with the id
+    /// `after` that are still remembered (the last 1,024), and all to come. Without `after` from now on.
+    pub fn subscribe(&self, prefix: &str, after: Option<u64>) -> Subscription {
+        each!(self, lease => lease.subscribe(prefix, after))
+    }
 }
 
 // Without any backend compiled in nobody can make one, and no argument is used.

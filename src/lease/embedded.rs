@@ -4,20 +4,17 @@
 //! Usable from several single-threaded runtimes at once.
 
 mod waiters;
-mod watch;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::watch::{Subscription, Watch};
 use super::{Ask, Change, Grade, Grant, LeaseBackend, LeaseError, LeaseEvent, LeaseView};
 use crate::core::lease::{Asked, Phase, Record, Validation};
 use crate::core::{Holder, Millis, Resource, Token};
 use crate::store::embedded::{Acquired, LeaseChange, Observer, Store, StoreError, Want};
 
 use waiters::Waiters;
-use watch::Watch;
-
-pub use watch::{Heard, RING, Subscription};
 
 const NAME: &str = "embedded";
 const TTL: std::ops::RangeInclusive<Duration> =

@@ -6,6 +6,7 @@
 pub mod any;
 #[cfg(feature = "embedded")]
 pub mod embedded;
+pub mod watch;
 
 use std::future::Future;
 use std::time::Duration;

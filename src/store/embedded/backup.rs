@@ -13,7 +13,7 @@ use super::error::StoreError;
 use super::lock::LockFile;
 use super::open::{open_redb, random, read_meta, resolve};
 use super::schema::{self, Meta};
-use super::{Store, beside, lock_mutex, sync_dir};
+use super::{Store, beside, lock_mutex, make_private, sync_dir};
 use crate::store::clock::{Clock, SystemClock};
 
 /// What a restore did.
@@ -68,6 +68,7 @@ impl Store {
             let _ = std::fs::remove_file(to);
             let from = opened.db.begin_read()?;
             let target = redb::Database::create(to)?;
+            make_private(to).map_err(redb::Error::Io)?;
             let txn = target.begin_write()?;
             copy_tables(&from, &txn)?;
             marked(Meta::read(&from)?, now_ms).write(&txn)?;
@@ -108,6 +109,11 @@ fn copy_tables(from: &ReadTransaction, to: &WriteTransaction) -> Result<(), redb
 pub fn restore(from: &Path, to: &Path) -> Result<Restored, StoreError> {
     let to = resolve(to)?;
     let _lock = LockFile::take(&to, Duration::ZERO)?;
+    // Somebody may have removed the lock file under a running server; redb's own lock tells. Whatever
+    // else is wrong with the database there is why it is replaced.
+    if let Err(locked @ StoreError::Locked { .. }) = open_redb(&to, Duration::ZERO) {
+        return Err(locked);
+    }
     let part = beside(&to, ".restoring");
     prepare(from, &part).inspect_err(|_| drop(std::fs::remove_file(&part)))?;
 
@@ -128,6 +134,7 @@ pub fn restore(from: &Path, to: &Path) -> Result<Restored, StoreError> {
 fn prepare(from: &Path, part: &Path) -> Result<(), StoreError> {
     let io = |cause| StoreError::io("copy the backup", from, cause);
     std::fs::copy(from, part).map_err(io)?;
+    make_private(part).map_err(io)?;
     let blame = |error| match error {
         StoreError::Corrupt { cause, .. } => StoreError::Corrupt { path: from.into(), cause },
         StoreError::TooNew { found, known, .. } => {

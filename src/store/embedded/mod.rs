@@ -379,6 +379,12 @@ pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
+/// Keeps the file from other users: it has tokens in it.
+pub(crate) fn make_private(path: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))
+}
+
 /// Makes renames and creations in the directory of `path` durable.
 pub(crate) fn sync_dir(path: &Path) -> std::io::Result<()> {
     let dir = match path.parent() {

@@ -15,14 +15,14 @@ use super::lock::{LockFile, POLL, holder_of};
 use super::rows::Rows;
 use super::schema::{self, LoadError, Meta, SCHEMA};
 use super::writer::Writer;
-use super::{Inner, Opened, Options, Revocation, Store, beside, sync_dir};
+use super::{Inner, Opened, Options, Revocation, Store, beside, make_private, sync_dir};
 use crate::core::gate::Incarnation;
 use crate::core::lease::Phase;
 use crate::core::{Millis, Resource, Token};
 use crate::store::clock::Clock;
 
 /// Enough for the pages that a commit touches; reads of the service come from our own memory.
-const CACHE_BYTES: usize = 64 << 20;
+const CACHE_BYTES: usize = 16 << 20;
 
 pub(super) fn open(options: &Options) -> Result<Store, StoreError> {
     let path = resolve(&options.path)?;
@@ -142,6 +142,7 @@ fn make_if_missing(path: &Path, clock: &dyn Clock) -> Result<Made, StoreError> {
     let _ = std::fs::remove_file(&fresh);
     let created = |cause: redb::Error| StoreError::io("create", path, cause);
     let db = builder().create(&fresh).map_err(|cause| created(cause.into()))?;
+    make_private(&fresh).map_err(io("create"))?;
     let file = FileId::of(&fresh).map_err(io("stat"))?;
     let now_us = clock.wall_us();
     let mut meta = Meta {

@@ -5,13 +5,13 @@ use std::sync::{Mutex, PoisonError};
 
 use tokio::sync::broadcast;
 
-use super::super::LeaseEvent;
+use super::LeaseEvent;
 
 /// How many events a late subscriber can still be told.
 pub const RING: usize = 1_024;
 
 /// Numbers the events, keeps the latest, tells the subscribers.
-pub(super) struct Watch {
+pub struct Watch {
     state: Mutex<State>,
     sender: broadcast::Sender<LeaseEvent>,
 }
