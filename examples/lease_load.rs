@@ -85,7 +85,7 @@ fn measure_open(path: &Path, resources: u64) {
     let lease = EmbeddedLease::new(store.clone());
     println!("opened in {:.2} s", took.as_secs_f64());
     let used = resident().saturating_sub(before);
-    println!("memory: {} bytes per resource, file cache included", used / resources);
+    println!("memory: {} bytes per resource, the page cache of redb included", used / resources);
     drop((store, lease));
 }
 

@@ -240,8 +240,12 @@ impl Batch {
         let (staged, now) = self.lease(name, parts);
         let latest = staged.lease.as_ref().map(|record| record.token);
         let token = next_token(latest, floor, parts.clock.wall_us())?;
-        let ended = staged.lease.as_ref().filter(|record| record.runs(now));
-        let holder = ended.map(|record| record.holder.clone());
+        // Of a lease that ran out between the sweep and now nobody has heard yet.
+        let ended = staged.lease.as_ref().filter(|record| record.phase == Phase::Granted);
+        let ended = ended.map(|record| match record.runs(now) {
+            true => (LeaseChange::Revoked, name.clone(), record.holder.clone()),
+            false => (LeaseChange::Expired, name.clone(), record.holder.clone()),
+        });
         let mut record = staged.lease.take().unwrap_or_else(|| Record {
             token,
             holder: Holder::new("fence bump").expect("a plain name"),
@@ -253,7 +257,7 @@ impl Batch {
         });
         record.revoke(token);
         staged.set_lease(record, None);
-        self.changes.extend(holder.map(|holder| (LeaseChange::Revoked, name.clone(), holder)));
+        self.changes.extend(ended);
         Some(token)
     }
 

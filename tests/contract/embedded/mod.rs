@@ -3,6 +3,7 @@
 mod events;
 mod identity;
 mod kill;
+mod race;
 mod trouble;
 
 use std::path::{Path, PathBuf};
