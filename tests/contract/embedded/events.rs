@@ -3,8 +3,11 @@
 use std::pin::pin;
 use std::time::Duration;
 
+use fencegate::lease::embedded::EmbeddedLease;
 use fencegate::lease::watch::{Heard, Subscription};
 use fencegate::lease::{Ask, Change, LeaseBackend, LeaseError, LeaseEvent};
+use fencegate::store::clock::{Clock, SystemClock};
+use fencegate::store::embedded::{Options, Store};
 use futures_util::poll;
 
 use super::super::lease::Fixture;
@@ -78,6 +81,18 @@ async fn a_lease_that_was_seen_to_end_does_not_come_back_after_a_restart() {
     db.restart().await;
     assert!(!db.lease.inspect(&name("wal")).await.unwrap().unwrap().live);
     assert!(db.lease.renew(&name("wal"), token, None).await.is_err());
+}
+
+#[tokio::test]
+async fn the_store_wakes_itself_when_a_lease_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(&Options::new(dir.path().join("x.redb"))).unwrap();
+    let lease = EmbeddedLease::new(store);
+    let begun = SystemClock.boottime();
+    lease.acquire(Ask { ttl: Duration::from_secs(1), ..ask("wal", "a") }).await.unwrap();
+    let patient = Ask { wait: Duration::from_secs(30), ..ask("wal", "b") };
+    assert_eq!(lease.acquire(patient).await.unwrap().holder.as_str(), "b");
+    assert!(SystemClock.boottime() >= begun + Duration::from_secs(1));
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ use fencegate::core::lease::Verdict;
 use fencegate::lease::{LeaseBackend, LeaseError};
 use fencegate::ledger::{Ledger, LedgerError, PermitId};
 use fencegate::store::embedded::{Options, Store, StoreError};
+use redb::{ReadableDatabase, ReadableTableMetadata};
 
 use super::{Embedded, WALL_US, ask, fixture, name, options, t};
 
@@ -152,6 +153,30 @@ async fn permits_of_earlier_incarnations_are_seen_until_given_back() {
     assert_eq!(db.ledger.permits(&r).await.unwrap(), []);
     let db = db.reopen_after(|_| {});
     assert_eq!(db.ledger.permits(&r).await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn a_permit_given_back_leaves_the_file_without_another_commit_to_ride_with() {
+    let db = fixture().await;
+    let r = name("wal");
+    db.ledger.raise(&r, t(5)).await.unwrap();
+    let id = super::permit(&db, 1);
+    assert!(db.ledger.take(&r, id, t(5)).await.unwrap());
+    let permits_in_file = |attempt: usize| {
+        let copy = db.dir.path().join(format!("copy-{attempt}"));
+        db.store.backup(&copy).unwrap();
+        let database = redb::Database::open(&copy).unwrap();
+        let txn = database.begin_read().unwrap();
+        let table = redb::TableDefinition::<(&str, u128, u64), u64>::new("permits");
+        txn.open_table(table).unwrap().len().unwrap()
+    };
+    assert_eq!(permits_in_file(0), 1);
+    db.ledger.give_back(&r, id).await.unwrap();
+    let deadline = std::time::Instant::now() + Duration::from_secs(20);
+    let mut attempts = 1..;
+    while permits_in_file(attempts.next().unwrap()) > 0 {
+        assert!(std::time::Instant::now() < deadline, "it stays for ever");
+    }
 }
 
 #[tokio::test]
