@@ -85,7 +85,7 @@ pub fn refuse(refusal: &Refusal, occasion: &Occasion<'_>) -> Response<DownBody> 
                 ("Resource", occasion.path),
                 ("RequestId", &id),
             ] {
-                write!(xml, "<{name}>{}</{name}>", quick_xml::escape::escape(&printable(value)))
+                write!(xml, "<{name}>{}</{name}>", quick_xml::escape::escape(printable(value)))
                     .expect("a string takes all that is written to it");
             }
             xml.push_str("</Error>");

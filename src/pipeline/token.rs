@@ -63,7 +63,8 @@ mod tests {
     #[test]
     fn exactly_one_well_formed_header_is_a_token() {
         let bad = |fault| Err(Refusal::InvalidToken { fault });
-        let cases: &[(&[&'static str], Result<Option<u64>, Refusal>)] = &[
+        type Want = Result<Option<u64>, Refusal>;
+        let cases: &[(&[&'static str], Want)] = &[
             (&[], Ok(None)),
             (&["3"], Ok(Some(3))),
             (&["  3\t"], Ok(Some(3))),

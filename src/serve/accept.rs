@@ -161,13 +161,14 @@ async fn accept(serving: Serving, listener: Listener, worker: Rc<Worker>, open: 
                 Ready::Tcp(listener) => {
                     let (stream, address) = listener.accept().await?;
                     stream.set_nodelay(true)?;
-                    Ok(spawn(&serving, &worker, &open, slot, stream, Peer::Tcp(address)))
+                    spawn(&serving, &worker, &open, slot, stream, Peer::Tcp(address));
                 }
                 Ready::Unix(listener) => {
                     let (stream, _) = listener.accept().await?;
-                    Ok(spawn(&serving, &worker, &open, slot, stream, Peer::Unix))
+                    spawn(&serving, &worker, &open, slot, stream, Peer::Unix);
                 }
             }
+            Ok(())
         };
         let accepted: io::Result<()> = tokio::select! {
             _ = stop.changed() => return,

@@ -77,43 +77,33 @@ impl ReadBody {
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Torn>>> {
-        loop {
-            let over = match &mut self.connection {
-                Some(connection) => connection.poll(cx).is_ready(),
-                None => true,
-            };
-            match Pin::new(&mut self.incoming).poll_frame(cx) {
-                Poll::Ready(Some(Ok(frame))) => {
-                    let deadline = tokio::time::Instant::now() + self.patience;
-                    self.idle.as_mut().reset(deadline);
-                    return Poll::Ready(Some(Ok(clean(frame))));
-                }
-                Poll::Ready(Some(Err(error))) => {
-                    tracing::warn!(
-                        error = &error as &dyn std::error::Error,
-                        "answer to a read torn"
-                    );
-                    self.connection = None;
-                    return Poll::Ready(Some(Err(Torn)));
-                }
-                Poll::Ready(None) => {
-                    if let Some(connection) = self.connection.take().filter(|_| !over) {
-                        self.pool.put(connection);
-                    }
-                    return Poll::Ready(None);
-                }
-                // Taking a frame may have made room that the connection can fill at once.
-                Poll::Pending if over => return Poll::Ready(Some(Err(Torn))),
-                Poll::Pending => {}
+        let over = match &mut self.connection {
+            Some(connection) => connection.poll(cx).is_ready(),
+            None => true,
+        };
+        match Pin::new(&mut self.incoming).poll_frame(cx) {
+            Poll::Ready(Some(Ok(frame))) => {
+                let deadline = tokio::time::Instant::now() + self.patience;
+                self.idle.as_mut().reset(deadline);
+                return Poll::Ready(Some(Ok(clean(frame))));
             }
-            return match self.idle.as_mut().poll(cx) {
-                Poll::Ready(()) => {
-                    self.connection = None;
-                    Poll::Ready(Some(Err(Torn)))
+            Poll::Ready(Some(Err(error))) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "answer to a read torn");
+                self.connection = None;
+                return Poll::Ready(Some(Err(Torn)));
+            }
+            Poll::Ready(None) => {
+                if let Some(connection) = self.connection.take().filter(|_| !over) {
+                    self.pool.put(connection);
                 }
-                Poll::Pending => Poll::Pending,
-            };
+                return Poll::Ready(None);
+            }
+            Poll::Pending if over => return Poll::Ready(Some(Err(Torn))),
+            Poll::Pending => {}
         }
+        std::task::ready!(self.idle.as_mut().poll(cx));
+        self.connection = None;
+        Poll::Ready(Some(Err(Torn)))
     }
 }
 

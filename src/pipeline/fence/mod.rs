@@ -1,4 +1,4 @@
-//! Step 5: the fence. Drives one [`Gate`] per resource against the ledger, and validates tokens.
+//! Step 5: the fence. Drives one [`Gate`](crate::core::gate::Gate) per resource against the ledger, and validates tokens.
 //!
 //! Gates live in shards behind short locks; nothing is held across an await. What a gate asks of the
 //! ledger is carried out by tasks of the control runtime, which outlives every request.

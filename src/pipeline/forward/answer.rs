@@ -62,7 +62,7 @@ pub async fn read(
     if response.status().is_informational() || is_ambiguous(response.headers()) {
         return Reply::Read(Answer::Garbled, None);
     }
-    if !response.body().size_hint().exact().is_some_and(|length| length <= SMALL) {
+    if response.body().size_hint().exact().is_none_or(|length| length > SMALL) {
         return Reply::Long(response);
     }
     let (head, mut body) = response.into_parts();
