@@ -8,6 +8,8 @@ mod config;
 mod contract;
 /// Links and commands in the README and the docs.
 mod docs;
+/// The embedded database behind the real program: kills, restores, clocks, trouble with the disk.
+mod durable;
 /// The gate that the other tests start.
 mod gate_works;
 /// The image's build, as far as it can be followed without a registry.

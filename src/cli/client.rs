@@ -92,6 +92,9 @@ pub enum ClientError {
         #[source]
         cause: std::io::Error,
     },
+    /// What was to be done here, without a server, was not done.
+    #[error(transparent)]
+    Local(Box<dyn std::error::Error + Send + Sync>),
 }
 
 /// A server that calls can be made to.
@@ -110,7 +113,7 @@ impl ClientError {
         match self {
             ClientError::Usage(_) => Exit::Usage,
             ClientError::Unreachable { .. } | ClientError::NoAnswer { .. } => Exit::Unreachable,
-            ClientError::File { .. } => Exit::Refused,
+            ClientError::File { .. } | ClientError::Local(_) => Exit::Refused,
             ClientError::Refused { status, kind, .. } => match status.as_u16() {
                 400 => Exit::Usage,
                 503 if !matches!(

@@ -10,10 +10,12 @@ use http::Method;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 
+use super::ConfigFile;
 use super::client::{ANSWER_TIME, Client, ClientError, ServerArgs, block_on, printable, query};
 use super::exit::Exit;
 use super::lease::{print, table, token_from};
 use crate::core::Token;
+use crate::store::embedded::{self, StoreError};
 
 /// Longest wait for a barrier.
 const DRAIN_TIME: Duration = Duration::from_secs(310);
@@ -72,6 +74,22 @@ enum Call {
         /// Where to write it; replaced only by a whole copy. Readable by its owner alone.
         file: PathBuf,
     },
+    /// Put a backup in the place of the ledger's file. The server must be stopped.
+    ///
+    /// The next start ends every lease and makes every token of before stale: the backup knows nothing
+    /// of what was granted and written after it was made.
+    Restore(Restore),
+}
+
+#[derive(Args, Debug)]
+struct Restore {
+    /// The backup.
+    from: PathBuf,
+    /// The file to replace (default: what the configuration names).
+    #[arg(long, value_name = "FILE")]
+    to: Option<PathBuf>,
+    #[command(flatten)]
+    file: ConfigFile,
 }
 
 // === impl FenceArgs ===
@@ -87,9 +105,15 @@ impl FenceArgs {
 
     /// Runs the command, printing results to `out`.
     async fn execute(self, out: &mut dyn Write) -> Result<(), ClientError> {
-        let client = Client::new(&self.server)?;
         let json = self.json;
-        match self.call {
+        let call = match self.call {
+            // Needs no server, and no valid address of one.
+            Call::Restore(restore) => return restore.execute(json, out),
+            call => call,
+        };
+        let client = Client::new(&self.server)?;
+        match call {
+            Call::Restore(_) => unreachable!("done above"),
             Call::Raise { resource, token, token_file } => {
                 let token = token_from(token, token_file.as_deref())?;
                 let body = json!({ "resource": resource, "token": token });
@@ -129,6 +153,37 @@ impl FenceArgs {
         }
         Ok(())
     }
+}
+
+// === impl Restore ===
+
+impl Restore {
+    fn execute(self, json: bool, out: &mut dyn Write) -> Result<(), ClientError> {
+        let to = match self.to {
+            Some(to) => to,
+            None => {
+                let config = crate::config::load(&self.file.config)
+                    .map_err(|faults| ClientError::Usage(faults.to_string()))?;
+                config.ledger.path.unwrap_or(config.lease.path)
+            }
+        };
+        let restored = embedded::restore(&self.from, &to).map_err(not_restored)?;
+        let mut text = format!(
+            "{} is restored; the next start ends every lease and makes every token of before stale",
+            restored.path.display()
+        );
+        if let Some(kept) = &restored.kept {
+            text.push_str(&format!("\nwhat was there is kept as {}", kept.display()));
+        }
+        let answer = json!({ "restored": restored.path, "kept": restored.kept });
+        print(out, json, &answer, &text);
+        Ok(())
+    }
+}
+
+/// What the file system or the content refuses is no mistake in the command line, and no server's.
+fn not_restored(cause: StoreError) -> ClientError {
+    ClientError::Local(Box::new(cause))
 }
 
 async fn show(client: &Client, resource: &str) -> Result<Value, ClientError> {

@@ -18,6 +18,7 @@ use crate::pipeline::Pipeline;
 use crate::pipeline::fence::{Fences, Parts};
 use crate::pipeline::forward::Budget;
 use crate::pipeline::rules::RuleSet;
+use crate::store::embedded::Store;
 use crate::telemetry::metrics::Metrics;
 
 /// Of `shutdown_timeout`, what is kept for giving back permits and closing the database.
@@ -292,7 +293,7 @@ fn status(shared: &Arc<Shared>, opened: &Opened) -> Arc<admin::state::StatusSour
             "incarnation": incarnation,
             "rules_generation": rules.generation,
             "rules": &**shared.status_rules.load(),
-            "revoked": stores[0].revoked(),
+            "revoked": stores.iter().find_map(Store::revoked),
             "withheld_bytes": shared.pipeline.budget.used(),
             "exchanges": shared.pipeline.fences.unsettled(),
         })

@@ -45,6 +45,7 @@ pub struct Builder {
     rules: String,
     env: Vec<(String, String)>,
     file: Option<String>,
+    under: Vec<String>,
 }
 
 /// A running gate. Dropping it kills it.
@@ -53,6 +54,7 @@ pub struct Gate {
     proxy: SocketAddr,
     admin: SocketAddr,
     env: Vec<(String, String)>,
+    under: Vec<String>,
     process: Process,
 }
 
@@ -124,6 +126,12 @@ impl Builder {
         self
     }
 
+    /// Runs it by way of another program, which becomes it: `["prlimit", "--nofile=64", "--"]`.
+    pub fn under(mut self, command: &[&str]) -> Builder {
+        self.under = command.iter().map(|word| (*word).to_owned()).collect();
+        self
+    }
+
     /// Starts it and waits until it is ready.
     #[track_caller]
     pub fn start(self) -> Gate {
@@ -132,12 +140,12 @@ impl Builder {
         for _ in 0..5 {
             let (proxy, admin) = (address(), address());
             fs::write(dir.path().join("fencegate.toml"), self.text(proxy, admin)).unwrap();
-            let process = serve(dir.path(), &self.env);
+            let process = serve(dir.path(), &self.under, &self.env);
             if let Err(tail) = ready(&process, admin) {
                 assert!(tail.to_lowercase().contains("in use"), "the gate does not start\n{tail}");
                 continue;
             }
-            return Gate { dir, proxy, admin, env: self.env, process };
+            return Gate { dir, proxy, admin, env: self.env, under: self.under, process };
         }
         panic!("no free ports after five attempts");
     }
@@ -147,7 +155,7 @@ impl Builder {
     pub fn start_refused(self) -> (ExitStatus, String) {
         let dir = TempDir::with_prefix("fencegate-gate-").unwrap();
         fs::write(dir.path().join("fencegate.toml"), self.text(address(), address())).unwrap();
-        let process = serve(dir.path(), &self.env);
+        let process = serve(dir.path(), &self.under, &self.env);
         let status = process.wait_exit(wait::DEADLINE);
         (status, process.lines().join("\n"))
     }
@@ -183,10 +191,12 @@ fn address() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], free_port()))
 }
 
-fn serve(dir: &Path, env: &[(String, String)]) -> Process {
+fn serve(dir: &Path, under: &[String], env: &[(String, String)]) -> Process {
     let config = dir.join("fencegate.toml");
-    let config = config.to_str().expect("a path in UTF-8");
-    Process::start("fencegate", &program(), &["serve", "--config", config], |command| {
+    let (config, program) = (config.to_str().expect("a path in UTF-8"), program());
+    let mut words: Vec<&str> = under.iter().map(String::as_str).collect();
+    words.extend([program.as_str(), "serve", "--config", config]);
+    Process::start("fencegate", words[0], &words[1..], |command| {
         command.current_dir(dir).envs(env.iter().map(|(name, value)| (name, value)));
     })
 }
@@ -222,6 +232,7 @@ impl Gate {
             rules: RULES.to_owned(),
             env: Vec::new(),
             file: None,
+            under: Vec::new(),
         }
     }
 
@@ -327,6 +338,14 @@ impl Gate {
         self.process.signal(Signal::SIGTERM);
     }
 
+    /// Asks it to stop, and waits until it has ended as it should.
+    #[track_caller]
+    pub fn stop(&self) {
+        self.sigterm();
+        let status = self.process.wait_exit(wait::DEADLINE);
+        assert!(status.success(), "{status}\n{}", self.process.tail());
+    }
+
     /// Kills it and waits until it is gone.
     pub fn sigkill(&self) {
         self.process.signal(Signal::SIGKILL);
@@ -357,7 +376,7 @@ impl Gate {
     #[track_caller]
     pub fn restart(&mut self) {
         self.sigkill();
-        self.process = serve(self.dir.path(), &self.env);
+        self.process = serve(self.dir.path(), &self.under, &self.env);
         ready(&self.process, self.admin).unwrap_or_else(|tail| panic!("no restart\n{tail}"));
     }
 }

@@ -53,6 +53,7 @@ pub(crate) struct Gate {
     pub(crate) barriers: Mutex<Vec<(Resource, Token, Duration)>>,
     pub(crate) mark: Mutex<Option<Token>>,
     pub(crate) settled: AtomicUsize,
+    pub(crate) reopened: AtomicUsize,
 }
 
 /// A running admin listener.
@@ -246,6 +247,10 @@ impl FenceControl for Gate {
     async fn settle(&self, _: &Resource) -> Result<usize, Refusal> {
         self.settled.fetch_add(1, Ordering::SeqCst);
         Ok(1)
+    }
+
+    fn reopen(&self, _: &Resource) {
+        self.reopened.fetch_add(1, Ordering::SeqCst);
     }
 
     fn busy(&self, _: usize) -> Vec<FenceView> {

@@ -72,7 +72,11 @@ async fn bump_above_mark<B: LeaseBackend, F: FenceControl>(
 ) -> Result<Token, Problem> {
     // A backend that lost its memory knows less than the mark does: the mark must be read first.
     let mark = state.fences.show(resource).await.map_err(Problem::from_refusal)?.mark;
-    state.lease.bump(resource, mark).await.map_err(|error| Problem::from_lease(&error))
+    let token = state.lease.bump(resource, mark).await;
+    let token = token.map_err(|error| Problem::from_lease(&error))?;
+    // Only now: its tokens are above its mark again, which is why it had failed closed.
+    state.fences.reopen(resource);
+    Ok(token)
 }
 
 /// The operator's override: says that every unknown outcome of the resource is settled.

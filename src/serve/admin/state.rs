@@ -41,6 +41,9 @@ pub trait FenceControl: Send + Sync + 'static {
     /// [`Refusal::FenceUnavailable`] if the ledger did not take it.
     fn settle(&self, resource: &Resource) -> impl Future<Output = Result<usize, Refusal>> + Send;
 
+    /// See [`Fences::reopen`].
+    fn reopen(&self, resource: &Resource);
+
     /// See [`Fences::busy`].
     fn busy(&self, limit: usize) -> Vec<FenceView>;
 }
@@ -145,6 +148,10 @@ impl FenceControl for Fences {
 
     fn settle(&self, resource: &Resource) -> impl Future<Output = Result<usize, Refusal>> + Send {
         Fences::settle(self, resource)
+    }
+
+    fn reopen(&self, resource: &Resource) {
+        Fences::reopen(self, resource);
     }
 
     fn busy(&self, limit: usize) -> Vec<FenceView> {

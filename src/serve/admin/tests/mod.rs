@@ -256,6 +256,7 @@ async fn fence_calls_reach_the_fence() {
     assert_eq!(post(&server, "/v1/fence/bump", which.clone()).await.status, 204);
     let shown = get(&server, "/v1/lease?resource=r").await.json();
     assert_eq!((&shown["token"], &shown["live"]), (&json!("42"), &json!(false)), "above the mark");
+    assert_eq!(server.gate.reopened.load(Ordering::SeqCst), 1, "what failed closed works again");
     assert_eq!(post(&server, "/v1/fence/settle", which).await.status, 204);
     assert_eq!(server.gate.settled.load(Ordering::SeqCst), 1);
 
