@@ -19,5 +19,7 @@ mod layering;
 /// Safety scenarios against a program without a guard.
 #[cfg(feature = "must-fail")]
 mod must_fail;
+/// Takeovers, byte fidelity and odd keys on real stores, with real clients.
+mod stores;
 /// The starters of real stores, the scripted store, the bare client.
 mod support_works;

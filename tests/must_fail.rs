@@ -13,8 +13,12 @@
 //! }
 //! ```
 
+use crate::stores::uploads::overtaken_uploads;
 use crate::support::gate::Gate;
+use crate::support::relay::Relay;
 use crate::support::scenario::{Guard, Verdict, with_guard_off};
+use crate::support::signed::{SHAPES, Shape};
+use crate::support::stores::{self, Store};
 
 #[test]
 fn must_fail_names_the_guard_to_the_program() {
@@ -33,4 +37,19 @@ fn must_fail_names_the_guard_to_the_program() {
 fn must_fail_rejects_a_scenario_that_passes_without_its_guard() {
     with_guard_off(Guard::Tail, Gate::builder("http://127.0.0.1:1"), |_| Verdict::Held)
         .must_be_violated();
+}
+
+#[test]
+fn without_the_withheld_tail_an_overtaken_upload_is_stored_in_every_shape() {
+    for store in [stores::seaweedfs(), stores::moto(), stores::nanio()].into_iter().flatten() {
+        for shape in SHAPES {
+            without_the_tail(store, shape).must_be_violated();
+        }
+    }
+}
+
+fn without_the_tail(store: &Store, shape: Shape) -> Verdict {
+    let relay = Relay::start(&store.url);
+    let gate = Gate::builder(&relay.url());
+    with_guard_off(Guard::Tail, gate, |gate| overtaken_uploads(store, &relay, &[shape], gate))
 }

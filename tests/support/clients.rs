@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-use super::process::clean_env;
+use super::process::{Process, clean_env};
 use super::stores::{ACCESS_KEY, SECRET_KEY};
 
 /// Where a program of the Python environment is that `make prereqs` installs.
@@ -21,12 +21,16 @@ pub fn venv(program: &str) -> PathBuf {
 /// The child sees the endpoint as `AWS_ENDPOINT_URL` too, which boto3 and awscli read.
 pub fn client(program: &str, endpoint: &str) -> Command {
     let mut command = Command::new(venv(program));
-    clean_env(&mut command)
+    aws_env(clean_env(&mut command), endpoint);
+    command
+}
+
+fn aws_env(command: &mut Command, endpoint: &str) {
+    command
         .env("AWS_ACCESS_KEY_ID", ACCESS_KEY)
         .env("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
         .env("AWS_DEFAULT_REGION", "us-east-1")
         .env("AWS_ENDPOINT_URL", endpoint);
-    command
 }
 
 /// What every snippet begins with: `s3` (path style) and `client(token, **config)`, whose requests all carry the token.
@@ -55,6 +59,39 @@ pub fn boto3(endpoint: &str, token: Option<u64>, code: &str, args: &[&str]) -> O
     }
     command.arg("-c").arg(format!("{PRELUDE}\n{code}")).args(args);
     command.output().expect("python of the environment runs; see `make prereqs`")
+}
+
+/// Starts what [`boto3`] runs, to be watched and signalled; it dies with the test process.
+pub fn boto3_process(endpoint: &str, token: Option<u64>, code: &str, args: &[&str]) -> Process {
+    let python = venv("python").to_str().expect("a path in UTF-8").to_owned();
+    let code = format!("{PRELUDE}\n{code}");
+    let args = [&["-u", "-c", &code], args].concat();
+    Process::start("boto3", &python, &args, |command| {
+        aws_env(command, endpoint);
+        if let Some(token) = token {
+            command.env("TOKEN", token.to_string());
+        }
+    })
+}
+
+/// Runs awscli v1 whose requests all carry a token, added by a plugin before it signs.
+pub fn awscli_fenced(endpoint: &str, token: u64, args: &[&str]) -> Output {
+    let dir = tempfile::tempdir().unwrap();
+    let plugin = "import os
+def add(request, **_):
+    request.headers['Fencing-Token'] = os.environ['TOKEN']
+def awscli_initialize(cli):
+    cli.register('before-sign.s3', add)
+";
+    std::fs::write(dir.path().join("fence.py"), plugin).unwrap();
+    std::fs::write(dir.path().join("config"), "[plugins]\nfence = fence\n").unwrap();
+    client("aws", endpoint)
+        .args(args)
+        .env("PYTHONPATH", dir.path())
+        .env("AWS_CONFIG_FILE", dir.path().join("config"))
+        .env("TOKEN", token.to_string())
+        .output()
+        .expect("aws of the environment runs; see `make prereqs`")
 }
 
 /// Runs awscli v1 against `endpoint`.

@@ -10,6 +10,8 @@ pub mod gate;
 pub mod process;
 pub mod raw_client;
 pub mod raw_store;
+pub mod relay;
 pub mod scenario;
+pub mod signed;
 pub mod stores;
 pub mod wait;
