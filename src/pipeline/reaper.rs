@@ -2,10 +2,12 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
+use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
+use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, Stream};
 
 /// A request being served.
@@ -52,6 +54,8 @@ impl Reaper {
     }
 
     fn push(&self, orphan: Serving<()>) {
+        // One that panics settles itself on unwinding, and must not take the others with it.
+        let orphan = Box::pin(AssertUnwindSafe(orphan).catch_unwind().map(drop));
         self.0.count.set(self.0.count.get() + 1);
         self.0.new.borrow_mut().push(orphan);
         if let Some(waker) = self.0.waker.borrow_mut().take() {
@@ -110,6 +114,29 @@ mod tests {
     use tokio::sync::oneshot;
 
     use super::*;
+
+    #[tokio::test]
+    async fn an_orphan_that_panics_takes_no_other_with_it() {
+        let local = tokio::task::LocalSet::new();
+        local
+            .run_until(async {
+                let reaper = Reaper::default();
+                tokio::task::spawn_local(reaper.clone().run());
+                let (settle, settled) = oneshot::channel::<()>();
+                let (go, gone) = oneshot::channel::<()>();
+                reaper.adopt(async move {
+                    gone.await.unwrap();
+                    settle.send(()).unwrap();
+                });
+                reaper.adopt(async { panic!("on purpose") });
+                while reaper.len() > 1 {
+                    tokio::task::yield_now().await;
+                }
+                go.send(()).unwrap();
+                settled.await.unwrap();
+            })
+            .await;
+    }
 
     #[tokio::test]
     async fn a_request_goes_on_after_its_client_is_gone() {
