@@ -205,6 +205,8 @@ async fn early(
         // Too long to wait for; what it begins with decides.
         Reply::Long(_) => (Answer::Torn(status), None),
     };
+    // No client shall take for done what the store got no end of.
+    let response = response.filter(|_| !status.is_success());
     conclude(&forward, fenced, before, &answer, "answered before it had the body");
     match response {
         Some(response) => {
