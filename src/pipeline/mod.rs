@@ -7,6 +7,7 @@
 
 pub mod body;
 pub mod classify;
+pub mod client;
 pub mod fence;
 pub mod forward;
 pub mod frame;
@@ -22,4 +23,5 @@ pub mod token;
 pub mod upstream;
 pub mod worker;
 
-pub use serve::{Peer, Pipeline, Plan, plan};
+pub use client::{Client, Peer};
+pub use serve::{Pipeline, Plan, plan};

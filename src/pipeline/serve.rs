@@ -1,6 +1,5 @@
 //! One request through all steps.
 
-use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,6 +14,7 @@ use hyper::body::Incoming;
 use super::body::DownBody;
 use super::classify::keys::read as read_key;
 use super::classify::{BodyKind, Effect, Head, Keys, Operation, classify, document_keys, host};
+use super::client::{Client, Peer};
 use super::fence::{Cargo, Fences, Turned};
 use super::forward::{self, Budget, Failed, Fenced, Forward};
 use super::frame::{self, Framed};
@@ -47,24 +47,6 @@ pub struct Pipeline {
     pub hold_tail: bool,
 }
 
-/// Who sent a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Peer {
-    /// From this address.
-    Tcp(std::net::SocketAddr),
-    /// Through a Unix socket.
-    Unix,
-}
-
-impl fmt::Display for Peer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Peer::Tcp(address) => address.fmt(f),
-            Peer::Unix => f.write_str("unix"),
-        }
-    }
-}
-
 /// What is known of a request before its fence: what it does, where it goes, what fences it.
 #[derive(Clone)]
 pub struct Plan {
@@ -92,7 +74,7 @@ impl Pipeline {
     pub async fn serve(
         self: Arc<Pipeline>,
         worker: Rc<Worker>,
-        peer: Peer,
+        client: Client,
         request: Request<Incoming>,
     ) -> Response<DownBody> {
         let (head, incoming) = request.into_parts();
@@ -106,13 +88,19 @@ impl Pipeline {
         let set = self.rules.load_full();
         let token = carried(&head.headers);
         let mut kind = set.default.kind;
-        let mut steps =
-            Steps { pipeline: &self, worker: &worker, set, token: token.clone(), document: None };
+        let mut steps = Steps {
+            pipeline: &self,
+            worker: &worker,
+            client: &client,
+            set,
+            token: token.clone(),
+            document: None,
+        };
         match steps.run(&mut kind, head, incoming).await {
             Ok(response) => response,
             Err(failed) => {
                 let token = token.ok().flatten();
-                self.note(&failed.refusal, &origin, &peer, token);
+                self.note(&failed.refusal, &origin, &client.peer, token);
                 self.refused(&worker, failed, &origin, kind, token.is_some()).await
             }
         }
@@ -167,6 +155,7 @@ impl Pipeline {
 struct Steps<'a> {
     pipeline: &'a Arc<Pipeline>,
     worker: &'a Rc<Worker>,
+    client: &'a Client,
     set: Arc<RuleSet>,
     token: Result<Option<Token>, Refusal>,
     /// The body, if it had to be read to learn its keys.
@@ -282,7 +271,7 @@ impl Steps<'_> {
         let fences = &self.pipeline.fences;
         fences.validate(&resource, token, &rule.policy).await.map_err(Turned::Refused)?;
         let cargo = Cargo { generation: self.set.generation, ..Cargo::default() };
-        fences.enter(&resource, token, &rule.policy, Kind::Pass, cargo).await?;
+        self.stay(fences.enter(&resource, token, &rule.policy, Kind::Pass, cargo)).await?;
         Ok((plan, routed, open))
     }
 
@@ -320,7 +309,8 @@ impl Steps<'_> {
         let validated =
             fences.validate(&resource, token, &policy).await.map_err(Turned::Refused)?;
         let cargo = Cargo { generation: self.set.generation, method: method.to_string(), keys };
-        let admission = fences.enter(&resource, token, &policy, Kind::Write, cargo).await?;
+        let entering = fences.enter(&resource, token, &policy, Kind::Write, cargo);
+        let admission = self.stay(entering).await?;
         let fenced = Fenced {
             token,
             admission,
@@ -329,6 +319,20 @@ impl Steps<'_> {
             document: self.document.take(),
         };
         Ok((plan, routed, Entered::Write(Box::new(fenced))))
+    }
+
+    /// Waits in the queue, unless the client goes away: its place belongs to those who still wait.
+    async fn stay<T>(
+        &self,
+        entering: impl Future<Output = Result<T, Turned>>,
+    ) -> Result<T, Turned> {
+        tokio::select! {
+            biased;
+            entered = entering => entered,
+            () = self.client.gone() => Err(Turned::Refused(Refusal::InvalidRequest {
+                why: "the client went away while it waited; nothing was forwarded".to_owned(),
+            })),
+        }
     }
 
     fn unfenced(&mut self) -> Entered {

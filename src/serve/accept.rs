@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileTypeExt;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -24,7 +25,7 @@ use super::Stop;
 use super::settings::Address;
 use crate::pipeline::body::{DownBody, Torn};
 use crate::pipeline::worker::Worker;
-use crate::pipeline::{Peer, Pipeline};
+use crate::pipeline::{Client, Peer, Pipeline};
 use crate::telemetry::metrics::{Event, Level};
 
 /// Most of a body that is read at once, and most that waits to be written.
@@ -187,7 +188,7 @@ fn spawn(
     worker: &Rc<Worker>,
     open: &Rc<Cell<usize>>,
     slot: tokio::sync::OwnedSemaphorePermit,
-    stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
+    stream: impl AsyncRead + AsyncWrite + AsRawFd + Unpin + 'static,
     peer: Peer,
 ) {
     let counted = Counted::new(open);
@@ -220,18 +221,18 @@ impl Drop for Counted {
 async fn connection(
     serving: &Serving,
     worker: Rc<Worker>,
-    stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
+    stream: impl AsyncRead + AsyncWrite + AsRawFd + Unpin + 'static,
     peer: Peer,
 ) {
     let busy = Rc::new(Cell::new(0usize));
+    let (client, connected) = Client::new(peer.clone(), stream.as_raw_fd());
     let service = {
-        let (pipeline, busy, peer) =
-            (Arc::clone(&serving.pipeline), Rc::clone(&busy), peer.clone());
+        let (pipeline, busy) = (Arc::clone(&serving.pipeline), Rc::clone(&busy));
         service_fn(move |request| {
             let pipeline = Arc::clone(&pipeline);
             let counted = Counted::new(&busy);
             let served =
-                worker.reaper.attach(pipeline.serve(Rc::clone(&worker), peer.clone(), request));
+                worker.reaper.attach(pipeline.serve(Rc::clone(&worker), client.clone(), request));
             async move {
                 let response = served.await;
                 Ok::<_, std::convert::Infallible>(
@@ -250,6 +251,8 @@ async fn connection(
         .max_buf_size(BUFFER)
         .serve_connection(TokioIo::new(stream), service);
     let mut serving_it = std::pin::pin!(serving_it);
+    // Dropped before the socket is.
+    let _connected = connected;
     let mut stop = serving.stop.clone();
     let ended = tokio::select! {
         ended = serving_it.as_mut() => ended,
