@@ -84,6 +84,34 @@ impl Template {
         })
     }
 
+    /// Whether some key may make it this name: every captured name taken for any text.
+    pub fn may_make(&self, name: &str) -> bool {
+        let Some((last, front)) = self.parts.split_last() else { return name.is_empty() };
+        let mut left = name;
+        // The shortest text for each name leaves the most for the rest.
+        let mut free = false;
+        for part in front {
+            match part {
+                Part::Name(..) => free = true,
+                Part::Text(text) => {
+                    let at = if free {
+                        left.find(&**text)
+                    } else {
+                        left.starts_with(&**text).then_some(0)
+                    };
+                    let Some(at) = at else { return false };
+                    left = &left[at + text.len()..];
+                    free = false;
+                }
+            }
+        }
+        match last {
+            Part::Name(..) => true,
+            Part::Text(text) if free => left.ends_with(&**text),
+            Part::Text(text) => left == &**text,
+        }
+    }
+
     /// Ties it to a pattern; `None` if the pattern does not capture one of its names.
     pub(super) fn tie(&self, pattern: &Pattern) -> Option<Recipe> {
         let piece = |part: &Part| match part {
@@ -123,6 +151,28 @@ impl Recipe {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_template_may_make_what_its_text_allows() {
+        let cases = [
+            ("wal/main", "wal/main", true),
+            ("wal/main", "wal/mainz", false),
+            ("wal/{x}", "wal/a", true),
+            ("wal/{x}", "state/a", false),
+            ("{a}/x/{b}", "1/x/2", true),
+            ("{a}/x/{b}", "1/y/2", false),
+            ("{a}-end", "some-end", true),
+            ("{a}-end", "some-end-not", false),
+            ("{a}b{c}b", "bbbb", true),
+        ];
+        for (template, name, want) in cases {
+            assert_eq!(
+                Template::parse(template).unwrap().may_make(name),
+                want,
+                "{template} {name}"
+            );
+        }
+    }
 
     #[test]
     fn what_is_no_template_is_refused_at_its_byte() {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::fence::Policy;
+use super::fence::{Policy, Quarantines};
 use super::settings::{
     FenceSettings, Limits, PipelineSettings, Reads, RuleSettings, SettleAfter, StoreKind,
     Unmatched, UpstreamSettings,
@@ -12,6 +12,7 @@ use super::settings::{
 use super::upstream::{ConnectError, Endpoint};
 use crate::core::gate::Quarantine;
 use crate::core::rules::RuleTable;
+use crate::core::template::Template;
 
 /// One version of the rules. Exchanges belong to the version they were admitted with.
 pub struct RuleSet {
@@ -177,6 +178,15 @@ impl RuleSet {
                 .collect()
         };
         meaning(self) != meaning(before) || self.default.id != before.default.id
+    }
+
+    /// How long what an earlier process left behind blocks a resource.
+    pub fn quarantines(&self) -> Quarantines {
+        let rules = self.written.iter().zip(&self.rules).filter_map(|(written, rule)| {
+            let template = Template::parse(written.resource.as_deref()?).ok()?;
+            Some((template, rule.policy.settle_after))
+        });
+        Quarantines::new(self.policy.settle_after, rules.collect())
     }
 
     fn upstreams(&self) -> impl Iterator<Item = &Arc<Upstream>> {

@@ -67,6 +67,7 @@ impl Control {
             timeout: setup.lease.timeout.0,
             incarnation: opened.incarnation,
             policy: rules.policy,
+            quarantines: rules.quarantines(),
             guards,
         });
         let metrics = Arc::new(Metrics::new(threads + 1));

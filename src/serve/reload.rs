@@ -55,7 +55,7 @@ pub(super) fn reload(load: &Load, shared: &Shared, admin: &AdminState<AnyLease>,
     let pipeline = &shared.pipeline;
     let moved = rules.moves_keys(&before);
     pipeline.rules.store(Arc::clone(&rules));
-    pipeline.fences.set_policy(rules.policy);
+    pipeline.fences.set_policy(rules.policy, rules.quarantines());
     pipeline.fences.adopt(rules.generation, |method, key| {
         rules.table.lookup(method, key).ok().flatten().and_then(|found| found.resource)
     });

@@ -12,25 +12,28 @@ use crate::core::{Millis, Token};
 impl Gate {
     /// A request whose token was found valid asks to begin.
     pub fn enter(&mut self, now: Millis, request: Entering, fresh: PermitId) -> Entry {
-        self.settle_after = request.settle_after;
         if self.closed {
             return Entry::Denied(Denied::Closed);
         }
         if self.mark.is_some_and(|mark| request.token < mark) {
             return Entry::Denied(Denied::Stale);
         }
-        if let Some(admitted) = self.admit(request.token, request.kind) {
-            return Entry::Admitted(admitted);
-        }
-        if self.waiting.len() >= request.max_waiting {
-            return Entry::Denied(Denied::Full);
-        }
-        self.waiting.push_back(Waiter {
+        let waiter = Waiter {
             ticket: request.ticket,
             token: request.token,
             kind: request.kind,
             deadline: request.deadline,
-        });
+            settle_after: request.settle_after,
+        };
+        if let Some(admitted) = self.admit(&waiter) {
+            return Entry::Admitted(admitted);
+        }
+        // Those of lower tokens are about to be refused: they do not keep a newer holder out.
+        let before = self.waiting.iter().filter(|waiter| waiter.token >= request.token).count();
+        if before >= request.max_waiting {
+            return Entry::Denied(Denied::Full);
+        }
+        self.waiting.push_back(waiter);
         self.drive(now, fresh);
         Entry::Waiting
     }
@@ -59,6 +62,11 @@ impl Gate {
         fresh: PermitId,
     ) {
         self.looking = None;
+        if let Some(found) = found {
+            // Their owners gave the others back, or an operator did.
+            let seen = |id: &PermitId| found.iter().any(|sighting| sighting.id == *id);
+            self.foreign.retain(|id, foreign| foreign.leaving || seen(id));
+        }
         match found {
             // The mark rose while it was on its way: it was a look for another token.
             Some(_) if self.mark != Some(token) && self.guards.raise_first => {}
@@ -156,8 +164,11 @@ impl Gate {
     fn ask_look(&mut self, token: Token) {
         // While something we know of blocks, the ledger would only say so again.
         let ours = self.permits.values().any(|permit| permit.token < token);
-        let known =
-            ours || !self.foreign.is_empty() || !self.holds.is_empty() || !self.lost.is_empty();
+        let foreign = match self.retry_at {
+            Some(_) => !self.foreign.is_empty(),
+            None => !self.foreign.values().all(Foreign::is_unbounded),
+        };
+        let known = ours || foreign || !self.holds.is_empty() || !self.lost.is_empty();
         if self.looking.is_none() && !known {
             self.looking = Some(token);
             self.actions.push(Action::Look { token });
@@ -194,7 +205,8 @@ impl Gate {
     }
 
     /// Admits from memory, if raise, look and take have been done for this very token.
-    fn admit(&mut self, token: Token, kind: Kind) -> Option<Admitted> {
+    fn admit(&mut self, waiter: &Waiter) -> Option<Admitted> {
+        let Waiter { token, kind, settle_after, .. } = *waiter;
         if self.mark != Some(token) || self.cleared != Some(token) {
             return None;
         }
@@ -209,13 +221,14 @@ impl Gate {
         permit.exchanges += 1;
         let exchange = ExchangeId(self.next_exchange);
         self.next_exchange += 1;
-        self.exchanges.insert(exchange, Exchange { permit: *id, stage: Stage::Open });
+        let entry = Exchange { permit: *id, stage: Stage::Open, settle_after };
+        self.exchanges.insert(exchange, entry);
         Some(Admitted::Write(exchange))
     }
 
     fn admit_waiting(&mut self) {
         for waiter in std::mem::take(&mut self.waiting) {
-            match self.admit(waiter.token, waiter.kind) {
+            match self.admit(&waiter) {
                 Some(admitted) => {
                     self.actions.push(Action::Admit { ticket: waiter.ticket, admitted })
                 }

@@ -36,20 +36,31 @@ impl Gate {
         Commit::Go
     }
 
-    /// The exchange is over. Repeating it changes nothing.
+    /// The exchange is over. Repeating it changes nothing. Returns what it leaves behind: a taint if its
+    /// outcome is unknown, for as long as the rule says that it was admitted with.
     ///
     /// * `now` — for an unknown outcome: when its connection was abandoned. The quarantine is counted
     ///   from here, never from the start of the request.
-    pub fn settle(&mut self, now: Millis, exchange: ExchangeId, outcome: Outcome, fresh: PermitId) {
-        let Some(entry) = self.exchanges.remove(&exchange) else { return };
-        let Some(permit) = self.permits.get_mut(&entry.permit) else { return };
-        permit.exchanges -= 1;
-        permit.idle_since = now;
-        if outcome == Outcome::Unknown && self.guards.unknown_taints {
-            permit.taint = permit.taint.max(Taint::from(now, self.settle_after));
+    pub fn settle(
+        &mut self,
+        now: Millis,
+        exchange: ExchangeId,
+        outcome: Outcome,
+        fresh: PermitId,
+    ) -> Taint {
+        let Some(entry) = self.exchanges.remove(&exchange) else { return Taint::Clear };
+        let taint = match outcome {
+            Outcome::Unknown if self.guards.unknown_taints => Taint::from(now, entry.settle_after),
+            _ => Taint::Clear,
+        };
+        if let Some(permit) = self.permits.get_mut(&entry.permit) {
+            permit.exchanges -= 1;
+            permit.idle_since = now;
+            permit.taint = permit.taint.max(taint);
+            self.give_back_what_is_done(now);
+            self.drive(now, fresh);
         }
-        self.give_back_what_is_done(now);
-        self.drive(now, fresh);
+        taint
     }
 
     /// The permit that an exchange runs under; `None` once it is settled.

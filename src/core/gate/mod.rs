@@ -47,8 +47,6 @@ pub struct Gate {
     exchanges: BTreeMap<ExchangeId, Exchange>,
     next_exchange: u64,
     waiting: VecDeque<Waiter>,
-    /// How long an unknown outcome blocks, by the rule of the last request.
-    settle_after: Quarantine,
     /// Why nothing is admitted any more, if so.
     closed: bool,
     /// When to ask the ledger again for what it did not confirm.
@@ -62,12 +60,15 @@ struct Waiter {
     token: Token,
     kind: Kind,
     deadline: Millis,
+    settle_after: Quarantine,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Exchange {
     permit: PermitId,
     stage: Stage,
+    /// How long its outcome blocks if it stays unknown, by the rule that it was admitted with.
+    settle_after: Quarantine,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -83,9 +84,8 @@ enum Stage {
 // === impl Gate ===
 
 impl Gate {
-    /// A gate that knows nothing yet: its first request asks the ledger. `settle_after` holds until a
-    /// request brings that of its rule.
-    pub fn new(guards: Guards, settle_after: Quarantine) -> Gate {
+    /// A gate that knows nothing yet: its first request asks the ledger.
+    pub fn new(guards: Guards) -> Gate {
         Gate {
             guards,
             mark: None,
@@ -99,7 +99,6 @@ impl Gate {
             exchanges: BTreeMap::new(),
             next_exchange: 0,
             waiting: VecDeque::new(),
-            settle_after,
             closed: false,
             retry_at: None,
             actions: Vec::new(),
@@ -209,15 +208,17 @@ impl Gate {
     }
 
     /// An operator's word that nothing unknown will land any more: ends every quarantine, and asks the
-    /// ledger to drop the permits of other incarnations. Returns how many permits that concerns.
+    /// ledger to drop the permits of other incarnations. What is in flight goes on blocking until it is
+    /// answered. Returns how many permits and holds that concerns.
     pub fn settle_all(&mut self, now: Millis, fresh: PermitId) -> usize {
         let mut freed = 0;
         for permit in self.permits.values_mut().filter(|permit| permit.taint != Taint::Clear) {
             permit.taint = Taint::Clear;
             freed += 1;
         }
-        freed += self.holds.len();
-        self.holds.clear();
+        let held = self.holds.len();
+        self.holds.retain(|_, taint| *taint == Taint::Clear);
+        freed += held - self.holds.len();
         for (id, foreign) in self.foreign.iter_mut().filter(|(_, foreign)| !foreign.leaving) {
             foreign.leaving = true;
             self.actions.push(Action::GiveBack { id: *id });
@@ -245,11 +246,6 @@ impl Gate {
                 taint: permit.taint,
             }
         })
-    }
-
-    /// How long an unknown outcome blocks, by the rule of the last request.
-    pub fn settle_after(&self) -> Quarantine {
-        self.settle_after
     }
 
     /// How many requests wait.

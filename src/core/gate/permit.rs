@@ -45,6 +45,11 @@ pub(super) struct Foreign {
 // === impl Foreign ===
 
 impl Foreign {
+    /// Whether only its owner or an operator ends it, which the ledger will tell.
+    pub fn is_unbounded(&self) -> bool {
+        !self.leaving && self.taint == Taint::Forever
+    }
+
     pub fn leaves_at(&self) -> Option<Millis> {
         if self.leaving { None } else { self.taint.ends().filter(|ends| *ends != Millis::NEVER) }
     }

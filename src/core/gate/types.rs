@@ -96,8 +96,8 @@ pub enum Denied {
     Closed,
 }
 
-/// How long an unknown outcome blocks successors, counted from when it was abandoned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// How long an unknown outcome blocks successors, counted from when it was abandoned. Ordered by length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Quarantine {
     /// This long.
     For(Duration),

@@ -8,7 +8,7 @@ use futures_util::task::AtomicWaker;
 
 use super::{Fences, Policy, Validated};
 use crate::core::Resource;
-use crate::core::gate::{Admitted, Commit, ExchangeId, Outcome, Taint};
+use crate::core::gate::{Admitted, Commit, ExchangeId, Outcome};
 
 /// An admitted request. Forwarding demands one, so the fence cannot be skipped.
 ///
@@ -101,13 +101,8 @@ impl Admission {
         if let Some(exchange) = self.exchange.take() {
             let releases = self.fences.with(&self.resource, |cell, now, fresh| {
                 cell.cuts.remove(&exchange);
-                cell.gate.settle(now, exchange, outcome, fresh);
-                cell.manifest.settle(
-                    now,
-                    exchange,
-                    outcome,
-                    Taint::from(now, cell.gate.settle_after()),
-                )
+                let taint = cell.gate.settle(now, exchange, outcome, fresh);
+                cell.manifest.settle(now, exchange, taint)
             });
             self.fences.release(releases);
         }

@@ -1,7 +1,7 @@
 //! Carries out what gates ask of the ledger.
 
 use super::{Fences, Refusal};
-use crate::core::gate::{Action, Sighting, Taint};
+use crate::core::gate::{Action, Quarantine, Sighting, Taint};
 use crate::core::{Resource, Token};
 use crate::ledger::{Ledger, LedgerError, PermitRecord};
 
@@ -43,14 +43,15 @@ impl Fences {
 
     async fn look(&self, resource: &Resource, token: Token) {
         let found = self.0.ledger.look(resource, token).await.map_err(warn).ok();
+        let someone = found.as_ref().is_some_and(|found| !found.is_empty());
+        let quarantine = if someone { self.quarantine(resource) } else { Quarantine::Never };
         self.with(resource, |cell, now, fresh| {
-            let settle_after = cell.gate.settle_after();
             // A later incarnation holds the lock of the same local file: proof that the owner of an
             // earlier one is dead. What it had sent was abandoned before this process began.
             let sight = |permit: PermitRecord| Sighting {
                 id: permit.id,
                 token: permit.token,
-                taint: Taint::from(self.0.started, settle_after),
+                taint: Taint::from(self.0.started, quarantine),
             };
             let found = found.map(|found| found.into_iter().map(sight).collect::<Vec<_>>());
             cell.gate.looked(now, token, found.as_deref(), fresh);

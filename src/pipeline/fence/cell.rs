@@ -1,6 +1,7 @@
 //! One resource's gate with the requests that wait for it, and the shard it lives in.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use hashbrown::HashMap;
 use tokio::sync::oneshot;
@@ -8,10 +9,11 @@ use tokio::sync::oneshot;
 use super::admission::CutSignal;
 use super::reload::{Cargo, Manifest};
 use super::{Turned, Verdict};
-use crate::core::gate::{
-    Action, Admitted, ExchangeId, Gate, Guards, Outcome, PermitId, Quarantine, Ticket,
-};
+use crate::core::gate::{Action, Admitted, ExchangeId, Gate, Guards, Outcome, PermitId, Ticket};
 use crate::core::{Millis, Resource};
+
+/// A gate that holds nothing is kept this long for the next request, which then need not ask the ledger.
+const LINGER: Duration = Duration::from_secs(10);
 
 #[derive(Default)]
 pub(super) struct Shard {
@@ -27,21 +29,17 @@ pub(super) struct Cell {
     pub manifest: Manifest,
     /// Streaming exchanges that want to be told when they are cut.
     pub cuts: HashMap<ExchangeId, Arc<CutSignal>>,
-    /// When the timers will wake this gate next; they may wake it earlier than needed, never later.
+    /// When the timers will wake this gate next; they may wake it earlier than needed, never later. None
+    /// only while an answer of the ledger or a settlement is to come, which plans anew.
     pub wake_at: Option<Millis>,
 }
 
 // === impl Shard ===
 
 impl Shard {
-    pub fn cell(
-        &mut self,
-        resource: &Resource,
-        guards: Guards,
-        quarantine: impl Fn() -> Quarantine,
-    ) -> &mut Cell {
+    pub fn cell(&mut self, resource: &Resource, guards: Guards) -> &mut Cell {
         self.cells.entry_ref(resource).or_insert_with(|| Cell {
-            gate: Gate::new(guards, quarantine()),
+            gate: Gate::new(guards),
             waiting: HashMap::new(),
             cargo: HashMap::new(),
             manifest: Manifest::default(),
@@ -84,12 +82,28 @@ impl Cell {
                 }
             }
         }
-        let next = self.gate.next_deadline();
+        let idle = || self.gate.is_idle().then(|| now + LINGER);
+        let next = self.gate.next_deadline().or_else(idle);
         let wake = next.filter(|next| self.wake_at.is_none_or(|planned| *next < planned));
         if wake.is_some() {
             self.wake_at = wake;
         }
         (todo, wake)
+    }
+
+    /// Whether forgetting this cell loses nothing.
+    pub fn is_spent(&self, now: Millis) -> bool {
+        self.gate.is_idle()
+            && self.gate.next_deadline().is_none()
+            && self.waiting.is_empty()
+            && self.manifest.is_empty(now)
+    }
+
+    /// A request waits no longer.
+    pub fn leave(&mut self, ticket: Ticket) {
+        self.waiting.remove(&ticket);
+        self.cargo.remove(&ticket);
+        self.gate.leave(ticket);
     }
 
     fn tell(

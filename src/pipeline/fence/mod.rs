@@ -6,7 +6,10 @@
 mod admission;
 mod carry;
 mod cell;
+mod quarantine;
 mod reload;
+#[cfg(test)]
+mod tests;
 mod timers;
 mod validate;
 mod view;
@@ -19,14 +22,15 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 pub use admission::{Admission, CutSignal};
+pub use quarantine::Quarantines;
 pub use reload::Cargo;
 pub use validate::Validated;
 pub use view::{FenceView, PermitView};
 
 use super::refusal::Refusal;
 use crate::core::gate::{
-    Admitted, Denied, Entering, Entry, Guards, HoldId, Incarnation, Kind, PermitId, Quarantine,
-    Taint, Ticket,
+    Action, Admitted, Denied, Entering, Entry, Guards, Incarnation, Kind, Outcome, PermitId,
+    Quarantine, Taint, Ticket,
 };
 use crate::core::{Millis, Resource, Token};
 use crate::lease::AnyLease;
@@ -67,16 +71,20 @@ struct Inner {
     /// file are abandoned since then at the latest.
     started: Millis,
     guards: Guards,
-    policy: Mutex<Policy>,
+    general: Mutex<General>,
     control: tokio::runtime::Handle,
     shards: Box<[Mutex<Shard>]>,
     hasher: hashbrown::DefaultHashBuilder,
     serial: AtomicU64,
     /// The version of the rules in force; what was routed by another one is routed again.
     generation: AtomicU64,
-    /// Holds that were released before they were set.
-    early_releases: Mutex<hashbrown::HashMap<HoldId, Taint>>,
-    timers: Timers,
+    timers: Arc<Timers>,
+}
+
+/// What holds where no rule is named.
+struct General {
+    policy: Policy,
+    quarantines: Quarantines,
 }
 
 /// What [`Fences::new`] needs.
@@ -91,6 +99,8 @@ pub struct Parts {
     pub incarnation: Incarnation,
     /// What `[fence]` says, for operations that name a resource and no rule.
     pub policy: Policy,
+    /// How long what an earlier process left behind blocks a resource.
+    pub quarantines: Quarantines,
     /// The rules to keep; [`Guards::ALL`] wherever something is at stake.
     pub guards: Guards,
 }
@@ -101,7 +111,8 @@ impl Fences {
     /// Fences over a backend and a ledger. Call it in the control runtime: its tasks carry out what
     /// gates ask for, and wake them when time is up.
     pub fn new(parts: Parts) -> Fences {
-        let Parts { lease, ledger, timeout, incarnation, policy, guards } = parts;
+        let Parts { lease, ledger, timeout, incarnation, policy, quarantines, guards } = parts;
+        let timers = Arc::<Timers>::default();
         let fences = Fences(Arc::new(Inner {
             lease,
             ledger,
@@ -109,17 +120,16 @@ impl Fences {
             incarnation,
             started: clock::monotonic(),
             guards,
-            policy: Mutex::new(policy),
+            general: Mutex::new(General { policy, quarantines }),
             control: tokio::runtime::Handle::current(),
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             hasher: hashbrown::DefaultHashBuilder::default(),
             serial: AtomicU64::new(1),
             generation: AtomicU64::new(1),
-            early_releases: Mutex::default(),
-            timers: Timers::default(),
+            timers: Arc::clone(&timers),
         }));
         let weak = Arc::downgrade(&fences.0);
-        tokio::spawn(timers::run(weak));
+        tokio::spawn(timers::run(weak, timers));
         fences
     }
 
@@ -147,7 +157,8 @@ impl Fences {
         let mut cargo = Some(cargo);
         let waiting = self.with(resource, |cell, now, fresh| {
             // Read inside the critical section: a reload that is under way looks into this cell later.
-            if generation != self.0.generation.load(Ordering::SeqCst) {
+            let current = self.0.generation.load(Ordering::SeqCst);
+            if generation != current || current == reload::RELOADING {
                 return Ok(Err(Turned::Rerouted));
             }
             let request = Entering {
@@ -177,10 +188,7 @@ impl Fences {
             Ok(verdict) => verdict,
             Err(receiver) => {
                 // Leaves the queue if this future is dropped while it waits.
-                let mut place = Place { fences: self, resource, ticket: Some(ticket) };
-                let verdict = receiver.await;
-                place.ticket = None;
-                verdict.unwrap_or(Err(Turned::Denied(Denied::Ledger)))
+                Place { fences: self, resource, ticket, verdict: Some(receiver) }.wait().await
             }
         };
         match verdict {
@@ -213,19 +221,29 @@ impl Fences {
             match self.enter(resource, token, &policy, Kind::Pass, cargo).await {
                 Ok(_) => return Ok(()),
                 Err(Turned::Refused(refusal)) => return Err(refusal),
-                Err(Turned::Rerouted | Turned::Denied(_)) => {}
+                // The reload is under way on another thread.
+                Err(Turned::Rerouted | Turned::Denied(_)) => tokio::task::yield_now().await,
             }
         }
     }
 
     /// How operations are fenced that name a resource and no rule: what `[fence]` says.
     pub fn policy(&self) -> Policy {
-        *self.0.policy.lock().unwrap_or_else(PoisonError::into_inner)
+        self.general().policy
     }
 
-    /// Replaces it, at a reload.
-    pub fn set_policy(&self, policy: Policy) {
-        *self.0.policy.lock().unwrap_or_else(PoisonError::into_inner) = policy;
+    /// Replaces it and the quarantines, at a reload.
+    pub fn set_policy(&self, policy: Policy, quarantines: Quarantines) {
+        *self.general() = General { policy, quarantines };
+    }
+
+    /// How long what an earlier process left behind blocks a resource, counted from this start.
+    fn quarantine(&self, resource: &Resource) -> Quarantine {
+        self.general().quarantines.of(resource)
+    }
+
+    fn general(&self) -> MutexGuard<'_, General> {
+        self.0.general.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The operator's override: declares every unknown outcome of the resource settled and every permit
@@ -293,17 +311,22 @@ impl Fences {
         let now = clock::monotonic();
         let fresh = self.fresh();
         let mut shard = lock(self.shard(resource));
-        let cell = shard.cell(resource, inner.guards, || self.policy().settle_after);
+        let cell = shard.cell(resource, inner.guards);
         let result = step(cell, now, fresh);
         let (todo, wake) = cell.drain(now, || self.fresh());
         drop(shard);
+        self.follow(resource, todo, wake);
+        result
+    }
+
+    /// Does what a critical section left to do outside it.
+    fn follow(&self, resource: &Resource, todo: Vec<Action>, wake: Option<Millis>) {
         if let Some(at) = wake {
-            inner.timers.push(at, resource);
+            self.0.timers.push(at, resource);
         }
         for action in todo {
             self.carry_out(resource, action);
         }
-        result
     }
 
     fn shard(&self, resource: &Resource) -> &Mutex<Shard> {
@@ -332,18 +355,38 @@ fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
 struct Place<'a> {
     fences: &'a Fences,
     resource: &'a Resource,
-    ticket: Option<Ticket>,
+    ticket: Ticket,
+    /// Taken once it was received.
+    verdict: Option<oneshot::Receiver<Verdict>>,
+}
+
+// === impl Place ===
+
+impl Place<'_> {
+    async fn wait(mut self) -> Verdict {
+        let verdict = self.verdict.as_mut().expect("not received yet").await;
+        self.verdict = None;
+        verdict.unwrap_or(Err(Turned::Denied(Denied::Ledger)))
+    }
 }
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        if let Some(ticket) = self.ticket {
-            self.fences.with(self.resource, |cell, _, _| {
-                cell.waiting.remove(&ticket);
-                cell.cargo.remove(&ticket);
-                cell.gate.leave(ticket);
-            });
-        }
+        let Some(mut verdict) = self.verdict.take() else { return };
+        let releases = self.fences.with(self.resource, |cell, now, fresh| {
+            cell.leave(self.ticket);
+            // Admitted, and gone before it heard of it: nothing of it has been sent.
+            let Ok(Ok(Admitted::Write(exchange))) = verdict.try_recv() else { return Vec::new() };
+            let taint = cell.gate.settle(now, exchange, Outcome::NotSent, fresh);
+            cell.manifest.settle(now, exchange, taint)
+        });
+        self.fences.release(releases);
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.timers.stop();
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::sync::{Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio::sync::Notify;
 
@@ -12,6 +12,8 @@ use crate::telemetry::clock;
 
 #[derive(Default)]
 pub(super) struct Timers {
+    /// A cell's `wake_at` names the one entry of its resource that counts; the others are left overs of
+    /// later plans, and pass without effect.
     due: Mutex<BinaryHeap<Reverse<(Millis, Resource)>>>,
     earlier: Notify,
 }
@@ -29,13 +31,24 @@ impl Timers {
         }
     }
 
-    /// The next resource that is due, or when to ask again.
-    fn pop(&self, now: Millis) -> Result<Resource, Option<Millis>> {
+    /// Ends [`run`], if the fences are gone.
+    pub fn stop(&self) {
+        self.earlier.notify_one();
+    }
+
+    /// How many entries there are.
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.due.lock().unwrap().len()
+    }
+
+    /// The next resource that is due and when it was, or when to ask again.
+    fn pop(&self, now: Millis) -> Result<(Millis, Resource), Option<Millis>> {
         let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
         match due.peek() {
             Some(Reverse((at, _))) if *at <= now => {
-                let Reverse((_, resource)) = due.pop().expect("peeked");
-                Ok(resource)
+                let Reverse(next) = due.pop().expect("peeked");
+                Ok(next)
             }
             next => Err(next.map(|Reverse((at, _))| *at)),
         }
@@ -43,18 +56,26 @@ impl Timers {
 }
 
 /// Runs until the fences are dropped.
-pub(super) async fn run(fences: Weak<Inner>) {
+pub(super) async fn run(fences: Weak<Inner>, timers: Arc<Timers>) {
     loop {
-        let Some(inner) = fences.upgrade() else { return };
-        let fences = Fences(inner);
-        match fences.0.timers.pop(clock::monotonic()) {
-            Ok(resource) => fences.wake(&resource),
-            Err(None) => fences.0.timers.earlier.notified().await,
-            Err(Some(at)) => {
+        // Not held while it waits: that would keep the ledger open for ever.
+        let wait = {
+            let Some(inner) = fences.upgrade() else { return };
+            match timers.pop(clock::monotonic()) {
+                Ok((at, resource)) => {
+                    Fences(inner).wake(&resource, at);
+                    continue;
+                }
+                Err(wait) => wait,
+            }
+        };
+        match wait {
+            None => timers.earlier.notified().await,
+            Some(at) => {
                 let sleep = tokio::time::sleep(clock::monotonic().until(at));
                 tokio::select! {
                     () = sleep => {}
-                    () = fences.0.timers.earlier.notified() => {}
+                    () = timers.earlier.notified() => {}
                 }
             }
         }
@@ -64,24 +85,22 @@ pub(super) async fn run(fences: Weak<Inner>) {
 // === impl Fences ===
 
 impl Fences {
-    fn wake(&self, resource: &Resource) {
-        if !lock(self.shard(resource)).cells.contains_key(resource) {
+    fn wake(&self, resource: &Resource, at: Millis) {
+        let now = clock::monotonic();
+        let mut shard = lock(self.shard(resource));
+        let Some(cell) = shard.cells.get_mut(resource).filter(|cell| cell.wake_at == Some(at))
+        else {
+            return;
+        };
+        cell.wake_at = None;
+        cell.gate.tick(now, self.fresh());
+        // What an idle gate knows, the ledger knows too.
+        if cell.is_spent(now) {
+            shard.cells.remove(resource);
             return;
         }
-        self.with(resource, |cell, now, fresh| {
-            cell.wake_at = None;
-            cell.gate.tick(now, fresh);
-        });
-        let mut shard = lock(self.shard(resource));
-        // What an idle gate knows, the ledger knows too.
-        let idle = shard.cells.get(resource).is_some_and(|cell| {
-            cell.gate.is_idle()
-                && cell.gate.next_deadline().is_none()
-                && cell.waiting.is_empty()
-                && cell.manifest.is_empty(clock::monotonic())
-        });
-        if idle {
-            shard.cells.remove(resource);
-        }
+        let (todo, wake) = cell.drain(now, || self.fresh());
+        drop(shard);
+        self.follow(resource, todo, wake);
     }
 }

@@ -71,7 +71,7 @@ impl Fences {
             let taint = if mine {
                 Taint::Clear
             } else {
-                Taint::from(self.0.started, self.settle_after(resource))
+                Taint::from(self.0.started, self.quarantine(resource))
             };
             let state =
                 PermitState { id: permit.id, token: permit.token, counted: 0, open: 0, taint };
@@ -97,11 +97,7 @@ impl Fences {
         names.iter().map(|resource| self.in_memory(resource)).collect()
     }
 
-    fn settle_after(&self, resource: &Resource) -> crate::core::gate::Quarantine {
-        self.with(resource, |cell, _, _| cell.gate.settle_after())
-    }
-
-    fn in_memory(&self, resource: &Resource) -> FenceView {
+    pub(super) fn in_memory(&self, resource: &Resource) -> FenceView {
         let shard = lock(self.shard(resource));
         let gate = shard.cells.get(resource).map(|cell| &cell.gate);
         FenceView {

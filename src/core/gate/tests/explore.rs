@@ -73,10 +73,12 @@ fn the_protocol_keeps_the_promise_in_every_reachable_state() {
 
 #[test]
 fn the_new_holder_can_always_still_get_through_once_quarantines_end() {
-    let setup = Setup { time: true, losses: 0, asks: [1, 1], ..SAFE };
-    let (finding, states, stuck) = explore(&setup);
-    assert_eq!(finding, Finding::Safe);
-    assert_eq!(stuck, 0, "of {states} states");
+    for replicas in [1, 2] {
+        let setup = Setup { time: true, losses: 0, asks: [1, 1], replicas, ..SAFE };
+        let (finding, states, stuck) = explore(&setup);
+        assert_eq!(finding, Finding::Safe);
+        assert_eq!(stuck, 0, "of {states} states, {replicas} replicas");
+    }
 }
 
 #[test]

@@ -185,7 +185,7 @@ proptest! {
     #[test]
     fn a_gate_admits_exactly_what_the_reference_admits(ops in proptest::collection::vec(op(), 1..120)) {
         let mut run = Run {
-            gate: Gate::new(Guards::ALL, Quarantine::Never),
+            gate: Gate::new(Guards::ALL),
             now: Millis(1),
             mark: None,
             permits: BTreeMap::new(),

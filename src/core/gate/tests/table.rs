@@ -23,7 +23,7 @@ fn entering(ticket: u64, number: u64) -> Entering {
 
 /// A gate whose holder of `number` is admitted, with one open exchange.
 fn admitted(number: u64) -> (Gate, ExchangeId) {
-    let mut gate = Gate::new(Guards::ALL, Quarantine::Never);
+    let mut gate = Gate::new(Guards::ALL);
     let now = Millis(0);
     assert_eq!(gate.enter(now, entering(0, number), id(1)), Entry::Waiting);
     assert_eq!(gate.take_actions(), [Action::Raise { token: token(number) }]);
@@ -109,14 +109,14 @@ fn an_unknown_outcome_blocks_a_successor_from_when_it_was_abandoned() {
 
 #[test]
 fn an_unknown_outcome_without_a_bound_waits_for_an_operator() {
-    let (mut gate, exchange) = admitted(7);
+    let (mut gate, first) = admitted(7);
     let never = Entering { settle_after: Quarantine::Never, ..entering(1, 7) };
     let Entry::Admitted(Admitted::Write(second)) = gate.enter(Millis(1), never, id(9)) else {
         panic!()
     };
-    gate.settle(Millis(1), second, Outcome::NotSent, id(9));
-    assert_eq!(gate.commit(Millis(1), exchange, Millis(1), Duration::ZERO), Commit::Go);
-    gate.settle(Millis(2), exchange, Outcome::Unknown, id(9));
+    gate.settle(Millis(1), first, Outcome::NotSent, id(9));
+    assert_eq!(gate.commit(Millis(1), second, Millis(1), Duration::ZERO), Commit::Go);
+    assert_eq!(gate.settle(Millis(2), second, Outcome::Unknown, id(9)), Taint::Forever);
     gate.tick(Millis(u64::MAX - 1), id(9));
     assert_eq!(gate.take_actions(), []);
     assert_eq!(gate.tainted_until(), Some(Millis::NEVER));
@@ -125,8 +125,22 @@ fn an_unknown_outcome_without_a_bound_waits_for_an_operator() {
 }
 
 #[test]
+fn a_later_request_does_not_shorten_the_quarantine_of_one_admitted_before() {
+    let (mut gate, exchange) = admitted(7);
+    let short = Entering {
+        kind: Kind::Pass,
+        settle_after: Quarantine::For(Duration::from_secs(1)),
+        ..entering(1, 7)
+    };
+    assert_eq!(gate.enter(Millis(1), short, id(9)), Entry::Admitted(Admitted::Pass));
+    assert_eq!(gate.commit(Millis(1), exchange, Millis(1), Duration::ZERO), Commit::Go);
+    gate.settle(Millis(2), exchange, Outcome::Unknown, id(9));
+    assert_eq!(gate.tainted_until(), Some(Millis(60_002)));
+}
+
+#[test]
 fn a_take_that_was_never_confirmed_is_swept_until_it_is_gone() {
-    let mut gate = Gate::new(Guards::ALL, Quarantine::Never);
+    let mut gate = Gate::new(Guards::ALL);
     gate.enter(Millis(0), entering(0, 7), id(1));
     gate.raised(Millis(0), Some(token(7)), id(2));
     gate.looked(Millis(0), token(7), Some(&[]), id(3));
@@ -147,7 +161,7 @@ fn a_take_that_was_never_confirmed_is_swept_until_it_is_gone() {
 #[test]
 fn a_permit_of_a_dead_incarnation_blocks_until_its_quarantine_ends_and_is_then_removed() {
     let foreign = PermitId { incarnation: Incarnation(9), serial: 1 };
-    let mut gate = Gate::new(Guards::ALL, Quarantine::Never);
+    let mut gate = Gate::new(Guards::ALL);
     gate.enter(Millis(0), Entering { deadline: Millis(70_000), ..entering(0, 8) }, id(1));
     gate.raised(Millis(0), Some(token(8)), id(2));
     gate.take_actions();
@@ -162,8 +176,43 @@ fn a_permit_of_a_dead_incarnation_blocks_until_its_quarantine_ends_and_is_then_r
 }
 
 #[test]
+fn a_permit_that_only_its_living_owner_ends_is_looked_for_again() {
+    let foreign = PermitId { incarnation: Incarnation(9), serial: 1 };
+    let mut gate = Gate::new(Guards::ALL);
+    gate.enter(Millis(0), entering(0, 8), id(1));
+    gate.raised(Millis(0), Some(token(8)), id(2));
+    gate.take_actions();
+    let seen = Sighting { id: foreign, token: token(7), taint: Taint::Forever };
+    gate.looked(Millis(0), token(8), Some(&[seen]), id(3));
+    assert_eq!(gate.take_actions(), [], "not at once again");
+    gate.tick(Millis(1_000), id(4));
+    assert_eq!(gate.take_actions(), [Action::Look { token: token(8) }]);
+    gate.looked(Millis(1_000), token(8), Some(&[]), id(5));
+    assert_eq!(gate.take_actions(), [Action::Take { id: id(5), token: token(8) }]);
+}
+
+#[test]
+fn the_requests_of_an_older_token_do_not_fill_the_queue_for_a_newer_one() {
+    let mut gate = Gate::new(Guards::ALL);
+    for ticket in 0..2 {
+        assert_eq!(gate.enter(Millis(0), entering(ticket, 7), id(1)), Entry::Waiting);
+    }
+    assert_eq!(gate.enter(Millis(0), entering(2, 8), id(1)), Entry::Waiting);
+}
+
+#[test]
+fn an_operator_does_not_settle_what_a_reload_left_in_flight() {
+    let (mut gate, _) = admitted(7);
+    gate.hold(HoldId(1));
+    gate.hold(HoldId(2));
+    gate.release(Millis(1), HoldId(2), Taint::Forever, id(9));
+    assert_eq!(gate.settle_all(Millis(2), id(9)), 1);
+    assert!(gate.is_held_by(HoldId(1)) && !gate.is_held_by(HoldId(2)));
+}
+
+#[test]
 fn no_more_than_the_limit_wait() {
-    let mut gate = Gate::new(Guards::ALL, Quarantine::Never);
+    let mut gate = Gate::new(Guards::ALL);
     assert_eq!(gate.enter(Millis(0), entering(0, 7), id(1)), Entry::Waiting);
     assert_eq!(gate.enter(Millis(0), entering(1, 7), id(1)), Entry::Waiting);
     assert_eq!(gate.enter(Millis(0), entering(2, 7), id(1)), Entry::Denied(Denied::Full));
@@ -171,7 +220,7 @@ fn no_more_than_the_limit_wait() {
 
 #[test]
 fn a_mark_above_the_token_refuses_it_as_stale() {
-    let mut gate = Gate::new(Guards::ALL, Quarantine::Never);
+    let mut gate = Gate::new(Guards::ALL);
     gate.enter(Millis(0), entering(0, 7), id(1));
     gate.take_actions();
     gate.raised(Millis(0), Some(token(8)), id(2));

@@ -98,7 +98,7 @@ impl World {
         World {
             guards: setup.guards,
             now: Millis(0),
-            gates: vec![Gate::new(setup.guards, Quarantine::For(QUARANTINE)); setup.replicas],
+            gates: vec![Gate::new(setup.guards); setup.replicas],
             incarnations: (1..=setup.replicas as u128).collect(),
             since: vec![Millis(0); setup.replicas],
             serial: 0,
@@ -382,7 +382,7 @@ impl World {
         self.crashed = true;
         self.incarnations[0] += 100;
         self.since[0] = self.now;
-        self.gates[0] = Gate::new(setup.guards, Quarantine::For(QUARANTINE));
+        self.gates[0] = Gate::new(setup.guards);
         self.open.retain(|(replica, _), _| *replica != 0);
         self.tickets.retain(|(replica, _), _| *replica != 0);
         let net = std::mem::take(&mut self.net);
