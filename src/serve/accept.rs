@@ -22,11 +22,12 @@ use tokio::sync::Semaphore;
 use tokio::task::LocalSet;
 
 use super::Stop;
+use super::client_io::ClientIo;
 use super::settings::Address;
 use crate::pipeline::body::{DownBody, Torn};
 use crate::pipeline::worker::Worker;
 use crate::pipeline::{Client, Peer, Pipeline};
-use crate::telemetry::metrics::{Event, Level};
+use crate::telemetry::metrics::{Event, Level, Metrics};
 
 /// Most of a body that is read at once, and most that waits to be written.
 const BUFFER: usize = 400 << 10;
@@ -153,19 +154,20 @@ async fn accept(serving: Serving, listener: Listener, worker: Rc<Worker>, open: 
     };
     let mut stop = serving.stop.clone();
     loop {
-        let slot = tokio::select! {
-            _ = stop.changed() => return,
-            slot = Arc::clone(&serving.slots).acquire_owned() => slot.expect("never closed"),
-        };
+        // First the connection, then its slot: a thread that waits with a slot in its hand would keep it
+        // from the thread that the kernel gave a client to.
+        let slot = async || Arc::clone(&serving.slots).acquire_owned().await.expect("never closed");
         let accepted = async {
             match &listener {
                 Ready::Tcp(listener) => {
                     let (stream, address) = listener.accept().await?;
                     stream.set_nodelay(true)?;
+                    let slot = slot().await;
                     spawn(&serving, &worker, &open, slot, stream, Peer::Tcp(address));
                 }
                 Ready::Unix(listener) => {
                     let (stream, _) = listener.accept().await?;
+                    let slot = slot().await;
                     spawn(&serving, &worker, &open, slot, stream, Peer::Unix);
                 }
             }
@@ -195,11 +197,26 @@ fn spawn(
     let serving = serving.clone();
     let worker = Rc::clone(worker);
     tokio::task::spawn_local(async move {
-        serving.pipeline.metrics.raise(Level::Connections);
+        let gauge = Gauge::new(&serving.pipeline.metrics);
         connection(&serving, worker, stream, peer).await;
-        serving.pipeline.metrics.lower(Level::Connections);
-        drop((slot, counted));
+        drop((slot, counted, gauge));
     });
+}
+
+/// One of the connections in the metrics, for as long as it lives.
+struct Gauge(Arc<Metrics>);
+
+impl Gauge {
+    fn new(metrics: &Arc<Metrics>) -> Gauge {
+        metrics.raise(Level::Connections);
+        Gauge(Arc::clone(metrics))
+    }
+}
+
+impl Drop for Gauge {
+    fn drop(&mut self) {
+        self.0.lower(Level::Connections);
+    }
 }
 
 /// Counts one more for as long as it lives, whatever ends it.
@@ -242,6 +259,8 @@ async fn connection(
         })
     };
     let limits = serving.pipeline.rules.load().limits.clone();
+    let blocked = Rc::new(Cell::new(false));
+    let stream = ClientIo::new(stream, limits.body_idle.0, Rc::clone(&blocked));
     let serving_it = http1::Builder::new()
         .half_close(true)
         .timer(TokioTimer::new())
@@ -262,7 +281,7 @@ async fn connection(
                 match tokio::time::timeout(LAST_BYTES, serving_it.as_mut()).await {
                     Ok(ended) => break ended,
                     // hyper waits for ever on a connection that has not said anything yet.
-                    Err(_) if busy.get() == 0 => return,
+                    Err(_) if busy.get() == 0 && !blocked.get() => return,
                     Err(_) => {}
                 }
             }

@@ -46,6 +46,7 @@ struct Control {
     admin: AdminState<AnyLease>,
     readiness: Readiness,
     stop: watch::Sender<bool>,
+    stop_admin: watch::Sender<bool>,
     threads: Vec<std::thread::JoinHandle<bool>>,
 }
 
@@ -97,18 +98,28 @@ impl Control {
             health: health(&shared),
         });
         let (stop, stopped) = watch::channel(false);
+        let (stop_admin, admin_stopped) = watch::channel(false);
         let (listeners, proxy) = bind(&setup, threads)?;
         let mut admins = Vec::new();
         for address in setup.admin.listen.as_slice() {
             admins.push(AdminListener::bind(address).await?);
         }
-        let mut control =
-            Control { setup, load, opened, shared, admin, readiness, stop, threads: Vec::new() };
+        let mut control = Control {
+            setup,
+            load,
+            opened,
+            shared,
+            admin,
+            readiness,
+            stop,
+            stop_admin,
+            threads: Vec::new(),
+        };
         control.spawn_threads(listeners, &stopped)?;
         let mut serving_admin = tokio::task::JoinSet::new();
         for listener in admins {
             tracing::info!(address = listener.address(), "admin side listens");
-            let mut stopped = stopped.clone();
+            let mut stopped = admin_stopped.clone();
             let router = admin::router(control.admin.clone());
             let stop = async move {
                 let _ = stopped.wait_for(|stop| *stop).await;
@@ -188,6 +199,7 @@ impl Control {
             finished = finished => finished.unwrap_or(false),
         };
         // Renewals go on while writes drain; the admin side ends last.
+        self.stop_admin.send_replace(true);
         let _ = tokio::time::timeout(LAST_SECOND / 2, async {
             while admins.join_next().await.is_some() {}
         })

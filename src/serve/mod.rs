@@ -6,6 +6,7 @@
 
 mod accept;
 pub mod admin;
+mod client_io;
 mod control;
 mod open;
 mod reload;
