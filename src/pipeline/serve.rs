@@ -1,11 +1,13 @@
 //! One request through all steps.
 
+use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
+use futures_util::FutureExt;
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response};
 use http_body::Body;
@@ -96,7 +98,9 @@ impl Pipeline {
             token: token.clone(),
             document: None,
         };
-        match steps.run(&mut kind, head, incoming).await {
+        // Whatever it held settles as the worst it may be when the rest of it is dropped.
+        let served = AssertUnwindSafe(steps.run(&mut kind, head, incoming)).catch_unwind().await;
+        match served.unwrap_or(Err(Failed { refusal: Refusal::Internal, unread: None })) {
             Ok(response) => response,
             Err(failed) => {
                 let token = token.ok().flatten();
@@ -121,7 +125,10 @@ impl Pipeline {
             path: &origin.path,
             conditional: origin.conditional,
             carried,
-            close: unread.is_some(),
+            // What follows a CONNECT may be meant for the tunnel that there is not: RFC 9110, 9.3.6.
+            close: unread.is_some()
+                || origin.method == Method::CONNECT
+                || failed.refusal == Refusal::Internal,
             id: origin.id,
         };
         let response = refuse(&failed.refusal, &occasion);
