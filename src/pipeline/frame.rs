@@ -5,7 +5,7 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Uri, Version};
 
 use super::refusal::Refusal;
-use super::token::FENCING_TOKEN;
+use super::token::{FENCING_TOKEN, UNDERSCORE_TWIN};
 
 /// Fields that concern one connection only and never go on.
 ///
@@ -159,8 +159,7 @@ pub fn prepare(headers: &mut HeaderMap, framed: &Framed, keep_token: bool) {
     if !keep_token {
         headers.remove(FENCING_TOKEN);
     }
-    // No underscore twin either: some servers read it as the same name.
-    headers.remove("fencing_token");
+    headers.remove(UNDERSCORE_TWIN);
     let names_token = |value: &http::HeaderValue| {
         value.to_str().is_ok_and(|names| {
             names.split(',').any(|name| name.trim().eq_ignore_ascii_case("fencing-token"))

@@ -98,8 +98,6 @@ pub enum Refusal {
         /// The key of the configuration.
         key: &'static str,
     },
-    /// The head of the request is too large.
-    HeadTooLarge,
     /// The body did not arrive in time.
     BodyTimeout,
     // --- the fence
@@ -209,11 +207,6 @@ impl Refusal {
             Refusal::TooLarge { .. } => {
                 (StatusCode::PAYLOAD_TOO_LARGE, "EntityTooLarge", "too-large")
             }
-            Refusal::HeadTooLarge => (
-                StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-                "RequestHeaderSectionTooLarge",
-                "too-large",
-            ),
             Refusal::BodyTimeout => {
                 (StatusCode::REQUEST_TIMEOUT, "RequestTimeout", "request-timeout")
             }
@@ -283,9 +276,6 @@ impl Refusal {
             Refusal::TooLarge { what, limit, key } => format!(
                 "{what} is larger than {limit} bytes, the most that can be held back until it is checked. Send less at a time, or raise `{key}`."
             ),
-            Refusal::HeadTooLarge => {
-                "the request head is too large; see `proxy.limits`.".to_owned()
-            }
             Refusal::BodyTimeout => {
                 "the request body did not arrive in time; nothing was written. Send it again."
                     .to_owned()

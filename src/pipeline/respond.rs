@@ -125,9 +125,10 @@ pub fn refuse(refusal: &Refusal, occasion: &Occasion<'_>) -> Response<DownBody> 
     response
 }
 
-/// XML has no way to write most control characters.
+/// XML has no way to write most control characters, nor the last two of the first plane.
 fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    let has_none = |c: char| c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}');
+    text.chars().map(|c| if has_none(c) { '\u{fffd}' } else { c }).collect()
 }
 
 /// Takes off an answer what concerns the store's connection only, and any token. `Transfer-Encoding` is

@@ -9,6 +9,9 @@ use crate::core::Token;
 /// The header that carries the token.
 pub const FENCING_TOKEN: HeaderName = HeaderName::from_static("fencing-token");
 
+/// Some servers read it as the same name: it is no carrier, and never goes on.
+pub const UNDERSCORE_TWIN: &str = "fencing_token";
+
 /// Reads the token. `None` if there is none: an absent token is not zero, and nothing else is a token.
 ///
 /// # Errors

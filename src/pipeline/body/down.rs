@@ -1,6 +1,8 @@
 //! The answer's body as the client gets it.
 
+use std::cell::Cell;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -9,8 +11,9 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::sync::mpsc;
 
+use super::up::StreamControl;
 use crate::pipeline::upstream::Connection;
-use crate::pipeline::worker::PoolRef;
+use crate::pipeline::worker::{PoolRef, Worker};
 
 /// What a client gets.
 pub enum DownBody {
@@ -28,14 +31,24 @@ pub struct ReadBody {
     incoming: Incoming,
     connection: Option<Connection>,
     pool: PoolRef,
+    upload: Option<Upload>,
     idle: Pin<Box<tokio::time::Sleep>>,
     patience: std::time::Duration,
 }
 
+/// A request body whose answer came before its end.
+struct Upload {
+    control: StreamControl,
+    worker: Rc<Worker>,
+}
+
 /// Frames of an answer, from the task that reads them.
 pub struct Relay {
-    /// Frames; an error ends the client's connection.
-    pub frames: mpsc::Receiver<Result<Frame<Bytes>, Torn>>,
+    /// Frames, until the answer's end or until it is torn.
+    pub frames: mpsc::Receiver<Frame<Bytes>>,
+    /// Set once every frame has been sent. The end of `frames` without it ends the client's connection: a
+    /// chunked answer that just stopped would look whole.
+    pub complete: Rc<Cell<bool>>,
     /// The length that the head announces.
     pub length: Option<u64>,
 }
@@ -73,7 +86,23 @@ impl ReadBody {
         patience: std::time::Duration,
     ) -> ReadBody {
         let idle = Box::pin(tokio::time::sleep(patience));
-        ReadBody { incoming, connection: Some(connection), pool, idle, patience }
+        ReadBody { incoming, connection: Some(connection), pool, upload: None, idle, patience }
+    }
+
+    /// The request's own body is not over: what the client still sends is thrown away after the answer,
+    /// so that it can be read.
+    pub fn answers_early(mut self, control: StreamControl, worker: Rc<Worker>) -> ReadBody {
+        self.upload = Some(Upload { control, worker });
+        self
+    }
+
+    /// The answer is complete: its connection may serve again.
+    pub(in crate::pipeline) fn finish(&mut self, cx: &mut Context<'_>) {
+        if let Some(mut connection) = self.connection.take()
+            && connection.poll(cx).is_pending()
+        {
+            self.pool.put(connection);
+        }
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Torn>>> {
@@ -85,6 +114,10 @@ impl ReadBody {
             Poll::Ready(Some(Ok(frame))) => {
                 let deadline = tokio::time::Instant::now() + self.patience;
                 self.idle.as_mut().reset(deadline);
+                if self.incoming.is_end_stream() {
+                    // A client that was promised this length does not ask for the end.
+                    self.finish(cx);
+                }
                 return Poll::Ready(Some(Ok(clean(frame))));
             }
             Poll::Ready(Some(Err(error))) => {
@@ -93,9 +126,7 @@ impl ReadBody {
                 return Poll::Ready(Some(Err(Torn)));
             }
             Poll::Ready(None) => {
-                if let Some(connection) = self.connection.take().filter(|_| !over) {
-                    self.pool.put(connection);
-                }
+                self.finish(cx);
                 return Poll::Ready(None);
             }
             Poll::Pending if over => return Poll::Ready(Some(Err(Torn))),
@@ -104,6 +135,16 @@ impl ReadBody {
         std::task::ready!(self.idle.as_mut().poll(cx));
         self.connection = None;
         Poll::Ready(Some(Err(Torn)))
+    }
+}
+
+impl Drop for ReadBody {
+    fn drop(&mut self) {
+        // First nobody reads the upload any more.
+        drop(self.connection.take());
+        if let Some(Upload { control, worker }) = self.upload.take() {
+            worker.discard(control.reclaim());
+        }
     }
 }
 
@@ -121,6 +162,7 @@ fn clean(frame: Frame<Bytes>) -> Frame<Bytes> {
 /// Takes the token off an answer.
 pub(in crate::pipeline) fn strip_token(headers: &mut HeaderMap) {
     headers.remove(crate::pipeline::token::FENCING_TOKEN);
+    headers.remove(crate::pipeline::token::UNDERSCORE_TWIN);
 }
 
 impl Body for DownBody {
@@ -134,7 +176,10 @@ impl Body for DownBody {
         match self.get_mut() {
             DownBody::Whole(whole) => Poll::Ready(whole.take().map(|bytes| Ok(Frame::data(bytes)))),
             DownBody::Read(read) => read.poll(cx),
-            DownBody::Relay(relay) => relay.frames.poll_recv(cx),
+            DownBody::Relay(relay) => match relay.frames.poll_recv(cx) {
+                Poll::Ready(None) if !relay.complete.get() => Poll::Ready(Some(Err(Torn))),
+                polled => polled.map(|frame| frame.map(|frame| Ok(clean(frame)))),
+            },
         }
     }
 

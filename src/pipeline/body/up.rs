@@ -152,6 +152,13 @@ impl StreamControl {
         self.0.incoming.borrow_mut().take()
     }
 
+    /// Whether the client has not sent all of it yet, or we have not read it.
+    pub fn has_unread(&self) -> bool {
+        // One in chunks does not know its end before it was asked for it.
+        !matches!(*self.0.progress.borrow(), Progress::AtTail | Progress::Released)
+            && self.0.incoming.borrow().as_ref().is_some_and(|body| !body.is_end_stream())
+    }
+
     fn wake(&self) {
         if let Some(waker) = self.0.waker.borrow_mut().take() {
             waker.wake();
@@ -281,7 +288,7 @@ impl Whole {
 
 /// A trailer is never a carrier of a token, and no store shall see one there.
 fn clean_trailers(mut trailers: HeaderMap) -> HeaderMap {
-    trailers.remove(crate::pipeline::token::FENCING_TOKEN);
+    super::strip_token(&mut trailers);
     trailers
 }
 

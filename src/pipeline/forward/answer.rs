@@ -65,6 +65,16 @@ pub async fn read(
     if response.body().size_hint().exact().is_none_or(|length| length > SMALL) {
         return Reply::Long(response);
     }
+    read_whole(connection, response, kind, deadline).await
+}
+
+/// Reads a long answer whole, up to what can be judged: for one that nobody may stream.
+pub async fn read_whole(
+    connection: &mut Connection,
+    response: Response<Incoming>,
+    kind: AnswerKind,
+    deadline: Instant,
+) -> Reply {
     let (head, mut body) = response.into_parts();
     let mut whole = BytesMut::new();
     loop {
@@ -72,6 +82,9 @@ pub async fn read(
             Err(_) | Ok(Some(Err(_))) => return Reply::Read(Answer::Torn(head.status), None),
             Ok(Some(Ok(frame))) => {
                 if let Ok(data) = frame.into_data() {
+                    if whole.len() + data.len() > MOST_JUDGED {
+                        return Reply::Read(Answer::Torn(head.status), None);
+                    }
                     whole.extend_from_slice(&data);
                 }
             }

@@ -1,6 +1,9 @@
 //! Reads: forwarded with their bodies, if they have one, and streamed back.
 
-use http::Response;
+use std::future::poll_fn;
+use std::task::Poll;
+
+use http::{HeaderValue, Response};
 use http_body::Body;
 use tokio::time::Instant;
 
@@ -91,7 +94,18 @@ pub async fn read(mut forward: Forward, purpose: Checkout) -> Result<Response<Do
             let (mut head, incoming) = response.into_parts();
             clean(&mut head.headers);
             let patience = forward.set.limits.body_idle.0;
-            let body = ReadBody::new(incoming, connection, pool, patience);
+            let early = control.filter(StreamControl::has_unread);
+            let nothing = incoming.is_end_stream();
+            let mut body = ReadBody::new(incoming, connection, pool, patience);
+            if let Some(control) = early {
+                head.headers.insert(http::header::CONNECTION, HeaderValue::from_static("close"));
+                body = body.answers_early(control, std::rc::Rc::clone(&forward.worker));
+            }
+            if nothing {
+                // To HEAD, or a 204 or 304: its length, if it has one, is not of this body.
+                poll_fn(|cx| Poll::Ready(body.finish(cx))).await;
+                return Ok(Response::from_parts(head, DownBody::empty()));
+            }
             Ok(Response::from_parts(head, DownBody::Read(Box::new(body))))
         }
     }

@@ -13,7 +13,7 @@ use http::{HeaderValue, Response};
 use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep};
 
-use super::answer::{Reply, head, read};
+use super::answer::{Reply, head, read, read_whole};
 use super::write::{Fenced, conclude, finish};
 use super::{Failed, Forward};
 use crate::core::gate::Outcome;
@@ -197,12 +197,16 @@ async fn early(
         }
     };
     let status = response.status();
-    let reply = read(&mut connection, response, forward.operation.answer, deadline).await;
+    let kind = forward.operation.answer;
+    let reply = match read(&mut connection, response, kind, deadline).await {
+        // Without a length, as chunked error bodies are: still the store's own words.
+        Reply::Long(response) => read_whole(&mut connection, response, kind, deadline).await,
+        reply => reply,
+    };
     let unread = unread();
     connection.abandon();
     let (answer, response) = match reply {
         Reply::Read(answer, response) => (answer, response),
-        // Too long to wait for; what it begins with decides.
         Reply::Long(_) => (Answer::Torn(status), None),
     };
     // No client shall take for done what the store got no end of.

@@ -1,6 +1,8 @@
 //! Fenced writes: the body is read, the commit point is passed, the tail is handed over, the answer settles.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -14,7 +16,7 @@ use super::collect::{Collected, Stopped, collect};
 use super::{Failed, Forward};
 use crate::core::gate::{Commit, Outcome};
 use crate::core::{Resource, Token};
-use crate::pipeline::body::{DownBody, Relay, Tail, Torn, UpBody, Whole};
+use crate::pipeline::body::{DownBody, Relay, Tail, UpBody, Whole};
 use crate::pipeline::classify::BodyKind;
 use crate::pipeline::fence::{Admission, Fences, Validated};
 use crate::pipeline::refusal::Refusal;
@@ -256,9 +258,12 @@ fn relay(
     clean(&mut head.headers);
     let status = head.status;
     let (sender, frames) = tokio::sync::mpsc::channel(WAITING_FRAMES);
-    let worker = std::rc::Rc::clone(&forward.worker);
+    let complete = Rc::new(Cell::new(false));
+    let whole = Rc::clone(&complete);
+    let worker = Rc::clone(&forward.worker);
     worker.reaper.adopt(async move {
         let mut judge = Judge::new(forward.operation.answer);
+        let mut passed_on = true;
         let answer = loop {
             let Ok(next) =
                 tokio::time::timeout_at(deadline, frame(&mut connection, &mut body)).await
@@ -273,19 +278,25 @@ fn relay(
                         judge.take(data);
                     }
                     // A client that is gone or too slow does not keep the exchange from being settled.
-                    let _ = tokio::time::timeout_at(deadline, sender.send(Ok(frame))).await;
+                    // A piece that it did not take is missing: nothing may follow it.
+                    passed_on = passed_on
+                        && matches!(
+                            tokio::time::timeout_at(deadline, sender.send(frame)).await,
+                            Ok(Ok(()))
+                        );
                 }
             }
         };
+        whole.set(passed_on && matches!(answer, Answer::Complete(..)));
+        drop(sender);
         if matches!(answer, Answer::Complete(..)) {
             forward.worker.pool(&forward.upstream).put(connection);
         } else {
             connection.abandon();
-            let _ = sender.try_send(Err(Torn));
         }
         conclude(&forward, fenced, Stage::After, &answer, "answered at length");
     });
-    Response::from_parts(head, DownBody::Relay(Relay { frames, length }))
+    Response::from_parts(head, DownBody::Relay(Relay { frames, complete, length }))
 }
 
 /// Settles the exchange, and says so in the log. The connection is reusable or gone by now.
