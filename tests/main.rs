@@ -23,3 +23,5 @@ mod must_fail;
 mod stores;
 /// The starters of real stores, the scripted store, the bare client.
 mod support_works;
+/// HTTP on the wire: framing, early answers, limits, the end, reloads, secrets.
+mod wire;
