@@ -103,7 +103,11 @@ pub async fn read(mut forward: Forward, purpose: Checkout) -> Result<Response<Do
             }
             if nothing {
                 // To HEAD, or a 204 or 304: its length, if it has one, is not of this body.
-                poll_fn(|cx| Poll::Ready(body.finish(cx))).await;
+                poll_fn(|cx| {
+                    body.finish(cx);
+                    Poll::Ready(())
+                })
+                .await;
                 return Ok(Response::from_parts(head, DownBody::empty()));
             }
             Ok(Response::from_parts(head, DownBody::Read(Box::new(body))))
