@@ -159,25 +159,40 @@ impl RuleSet {
         })
     }
 
-    /// Whether keys may belong to other resources than under `before`: then new holders wait until what
-    /// was admitted before has settled.
-    pub fn moves_keys(&self, before: &RuleSet) -> bool {
-        let meaning = |set: &RuleSet| -> Vec<_> {
-            let rules = set.written.iter().zip(&set.rules);
-            rules
-                .map(|(written, rule)| {
-                    let written = written.clone();
-                    (
-                        written.patterns,
-                        written.resource,
-                        written.fence,
-                        written.methods,
-                        rule.upstream.id,
-                    )
-                })
-                .collect()
-        };
-        meaning(self) != meaning(before) || self.default.id != before.default.id
+    /// What decides which resource a write to a key of a store belongs to, as a hash: the patterns, their
+    /// resources, what they are limited to, and where they lead. Never 0.
+    ///
+    /// It is kept in files: a change of what goes into it makes every next start wait once, if writes of
+    /// before were left open.
+    pub fn mapping(&self) -> u128 {
+        let store =
+            |upstream: &Upstream| serde_json::json!([upstream.written.kind, upstream.written.url]);
+        let rules = self.written.iter().zip(&self.rules).map(|(written, rule)| {
+            serde_json::json!([
+                written.patterns,
+                written.resource,
+                written.fence,
+                written.methods,
+                written.read_methods,
+                written.strip_prefix,
+                written.add_prefix,
+                store(&rule.upstream),
+            ])
+        });
+        let rules: Vec<_> = rules.collect();
+        let text = serde_json::json!([store(&self.default), rules]).to_string();
+        // FNV-1a of 128 bits: tells configurations apart, which nobody forges.
+        let hash =
+            text.bytes().fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128, |sum, byte| {
+                (sum ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)
+            });
+        hash.max(1)
+    }
+
+    /// The longest that an unknown outcome of any resource blocks its successors.
+    pub fn longest_quarantine(&self) -> Quarantine {
+        let rules = self.rules.iter().map(|rule| rule.policy.settle_after);
+        rules.max().unwrap_or(self.policy.settle_after).max(self.policy.settle_after)
     }
 
     /// How long what an earlier process left behind blocks a resource.

@@ -9,10 +9,12 @@ use tokio::sync::{Semaphore, watch};
 
 use super::accept::{self, Listener, Serving};
 use super::admin::{self, AdminListener, AdminState, Readiness, listen};
-use super::open::{Opened, open};
+use super::leftovers::Leftovers;
+use super::open::{OpenError, Opened, open};
 use super::reload::{reload, reloadable};
 use super::settings::Address;
 use super::{Ended, Load, ServeError, Setup, Shared, guards};
+use crate::core::gate::Taint;
 use crate::lease::AnyLease;
 use crate::pipeline::Pipeline;
 use crate::pipeline::fence::{Fences, Parts};
@@ -44,6 +46,7 @@ struct Control {
     opened: Opened,
     shared: Arc<Shared>,
     admin: AdminState<AnyLease>,
+    leftovers: Leftovers,
     readiness: Readiness,
     stop: watch::Sender<bool>,
     stop_admin: watch::Sender<bool>,
@@ -71,6 +74,10 @@ impl Control {
             quarantines: rules.quarantines(),
             guards,
         });
+        let leftovers =
+            Leftovers::begin(opened.stores[0].clone(), fences.clone(), opened.incarnation, &rules)
+                .await
+                .map_err(OpenError)?;
         let metrics = Arc::new(Metrics::new(threads + 1));
         let pipeline = Arc::new(Pipeline {
             rules: arc_swap::ArcSwap::from_pointee(rules),
@@ -110,6 +117,7 @@ impl Control {
             opened,
             shared,
             admin,
+            leftovers,
             readiness,
             stop,
             stop_admin,
@@ -165,11 +173,14 @@ impl Control {
     }
 
     /// Until the first signal to end.
-    async fn wait(&self, signals: &mut Signals) {
+    async fn wait(&mut self, signals: &mut Signals) {
         loop {
             match signals.next().await {
                 Told::End => return,
-                Told::Reload => reload(&*self.load, &self.shared, &self.admin, &self.setup),
+                Told::Reload => {
+                    let Control { load, shared, admin, leftovers, setup, .. } = self;
+                    reload(&**load, shared, admin, leftovers, setup).await;
+                }
             }
         }
     }
@@ -307,10 +318,21 @@ fn status(shared: &Arc<Shared>, opened: &Opened) -> Arc<admin::state::StatusSour
             "rules_generation": rules.generation,
             "rules": &**shared.status_rules.load(),
             "revoked": stores.iter().find_map(Store::revoked),
+            "held_on_all": held(&shared.pipeline.fences),
             "withheld_bytes": shared.pipeline.budget.used(),
             "exchanges": shared.pipeline.fences.unsettled(),
         })
     })
+}
+
+/// The hold on every resource: for how long still, without an end if an operator ends it.
+fn held(fences: &Fences) -> serde_json::Value {
+    let left = |ends| crate::telemetry::clock::monotonic().until(ends).as_millis() as u64;
+    match fences.held_on_all() {
+        None => serde_json::Value::Null,
+        Some(Taint::Until(ends)) => serde_json::json!({ "ends_in_ms": left(ends) }),
+        Some(_) => serde_json::json!({}),
+    }
 }
 
 /// What anyone may know: nothing that names a store or a resource.

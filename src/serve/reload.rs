@@ -3,13 +3,20 @@
 use std::sync::Arc;
 
 use super::admin::{AdminState, Reloadable};
+use super::leftovers::Leftovers;
 use super::{Load, Setup, Shared};
 use crate::lease::AnyLease;
 use crate::pipeline::rules::RuleSet;
 use crate::store::secret::{Secret, SecretError};
 
 /// Reads the configuration again and puts it in force.
-pub(super) fn reload(load: &Load, shared: &Shared, admin: &AdminState<AnyLease>, first: &Setup) {
+pub(super) async fn reload(
+    load: &Load,
+    shared: &Shared,
+    admin: &AdminState<AnyLease>,
+    leftovers: &mut Leftovers,
+    first: &Setup,
+) {
     let setup = match load() {
         Ok(setup) => setup,
         Err(faults) => {
@@ -53,12 +60,20 @@ pub(super) fn reload(load: &Load, shared: &Shared, admin: &AdminState<AnyLease>,
         }
     }
     let pipeline = &shared.pipeline;
-    let moved = rules.moves_keys(&before);
+    let moved = rules.mapping() != before.mapping();
+    if moved && let Err(error) = leftovers.changing().await {
+        let error = &error as &dyn std::error::Error;
+        tracing::error!(error, "the configuration was not reloaded: the old one stays in force");
+        return;
+    }
     pipeline.rules.store(Arc::clone(&rules));
     pipeline.fences.set_policy(rules.policy, rules.quarantines());
     pipeline.fences.adopt(rules.generation, |method, key| {
         rules.table.lookup(method, key).ok().flatten().and_then(|found| found.resource)
     });
+    if moved {
+        leftovers.changed(&rules);
+    }
     admin.reload(reloadable);
     shared.status_rules.store(Arc::new(setup.rules_status));
     tracing::info!(

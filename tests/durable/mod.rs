@@ -1,11 +1,15 @@
 //! What must survive: the embedded database through kills, restores, odd clocks, full disks, restarts.
 
+mod remap;
 mod restore;
 
 use serde_json::Value;
 
 use crate::support::clients::{Answer, Curl};
 use crate::support::gate::Gate;
+use crate::support::raw_client::{RawClient, request};
+use crate::support::raw_store::{RawStore, script};
+use crate::support::wait::{DEADLINE, wait_for};
 
 /// A PUT to `path` with a token and its number as the body.
 fn put(gate: &Gate, path: &str, token: u64) -> Answer {
@@ -34,4 +38,40 @@ fn number(value: &Value) -> u64 {
 /// Everything that a command wrote.
 fn said(output: &std::process::Output) -> String {
     String::from_utf8_lossy(&[&output.stdout[..], &output.stderr].concat()).into_owned()
+}
+
+/// A write that has left the gate and that the store takes up only when it is released: its connection,
+/// which dies with the gate.
+fn write_in_flight(gate: &Gate, store: &RawStore, path: &str, token: u64) -> RawClient {
+    store.next(path, script::late());
+    let mut client = RawClient::connect(gate.address());
+    let body = token.to_string();
+    let header = format!("Fencing-Token: {token}");
+    client.send(&request("PUT", path, "localhost", &[&header], body.as_bytes()));
+    store.wait_complete(path);
+    client
+}
+
+/// Writes to `path` with `token` and lets the write before, which is in flight, take effect as soon as
+/// this one waits in the queue of `resource`. Returns what took effect there, in order.
+#[track_caller]
+fn overtake(gate: &Gate, store: &RawStore, path: &str, resource: &str, token: u64) -> Vec<u64> {
+    std::thread::scope(|scope| {
+        let writing = scope.spawn(|| put(gate, path, token));
+        // If it does not wait it has been answered, and what follows tells why that is wrong.
+        wait_for("the successor to wait", DEADLINE, || {
+            writing.is_finished() || fence(gate, resource)["waiting"] == 1
+        });
+        store.release(path);
+        assert_eq!(writing.join().unwrap().status, 200);
+    });
+    store.wait_applied(path);
+    applied(store, path)
+}
+
+/// The tokens of the writes to `path` that took effect, in order.
+fn applied(store: &RawStore, path: &str) -> Vec<u64> {
+    let line = format!("PUT {path}");
+    let bodies = store.applied().into_iter().filter(|(what, _)| *what == line);
+    bodies.map(|(_, body)| String::from_utf8(body).unwrap().parse().unwrap()).collect()
 }

@@ -58,8 +58,12 @@ impl Fences {
         });
     }
 
-    /// Drops every permit of earlier incarnations, on an operator's word. Returns how many there were.
-    pub(super) async fn drop_foreign(&self, resource: &Resource) -> Result<usize, Refusal> {
+    /// Drops every permit of earlier incarnations: on an operator's word, or after their quarantine. Returns
+    /// how many there were.
+    ///
+    /// # Errors
+    /// [`Refusal::FenceUnavailable`] if the ledger did not take it.
+    pub async fn drop_foreign(&self, resource: &Resource) -> Result<usize, Refusal> {
         let failed = |cause: LedgerError| {
             warn(cause);
             Refusal::FenceUnavailable {

@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 use super::admission::CutSignal;
 use super::reload::{Cargo, Manifest};
 use super::{Turned, Verdict};
-use crate::core::gate::{Action, Admitted, ExchangeId, Gate, Guards, Outcome, PermitId, Ticket};
+use crate::core::gate::{Action, Admitted, ExchangeId, Gate, Outcome, PermitId, Ticket};
 use crate::core::{Millis, Resource};
 
 /// A gate that holds nothing is kept this long for the next request, which then need not ask the ledger.
@@ -37,9 +37,9 @@ pub(super) struct Cell {
 // === impl Shard ===
 
 impl Shard {
-    pub fn cell(&mut self, resource: &Resource, guards: Guards) -> &mut Cell {
+    pub fn cell(&mut self, resource: &Resource, gate: impl FnOnce() -> Gate) -> &mut Cell {
         self.cells.entry_ref(resource).or_insert_with(|| Cell {
-            gate: Gate::new(guards),
+            gate: gate(),
             waiting: HashMap::new(),
             cargo: HashMap::new(),
             manifest: Manifest::default(),

@@ -6,6 +6,7 @@
 mod admission;
 mod carry;
 mod cell;
+mod hold;
 mod quarantine;
 mod reload;
 #[cfg(test)]
@@ -78,6 +79,8 @@ struct Inner {
     serial: AtomicU64,
     /// The version of the rules in force; what was routed by another one is routed again.
     generation: AtomicU64,
+    /// What holds up every resource, if anything does.
+    hold_on_all: Mutex<Option<hold::HoldOnAll>>,
     timers: Arc<Timers>,
 }
 
@@ -126,6 +129,7 @@ impl Fences {
             hasher: hashbrown::DefaultHashBuilder::default(),
             serial: AtomicU64::new(1),
             generation: AtomicU64::new(1),
+            hold_on_all: Mutex::default(),
             timers: Arc::clone(&timers),
         }));
         let weak = Arc::downgrade(&fences.0);
@@ -252,6 +256,7 @@ impl Fences {
     /// # Errors
     /// [`Refusal::FenceUnavailable`] if the ledger did not take it.
     pub async fn settle(&self, resource: &Resource) -> Result<usize, Refusal> {
+        self.hold_no_more(resource);
         let mine = self.with(resource, |cell, now, fresh| {
             cell.manifest.settle_all();
             cell.gate.settle_all(now, fresh)
@@ -307,11 +312,10 @@ impl Fences {
         resource: &Resource,
         step: impl FnOnce(&mut Cell, Millis, PermitId) -> T,
     ) -> T {
-        let inner = &*self.0;
         let now = clock::monotonic();
         let fresh = self.fresh();
         let mut shard = lock(self.shard(resource));
-        let cell = shard.cell(resource, inner.guards);
+        let cell = shard.cell(resource, || self.new_gate(resource, now, fresh));
         let result = step(cell, now, fresh);
         let (todo, wake) = cell.drain(now, || self.fresh());
         drop(shard);

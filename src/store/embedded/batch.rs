@@ -44,6 +44,7 @@ pub(super) struct Batch {
     answers: Vec<Answer>,
     commands: Sender<Command>,
     floor: Option<Token>,
+    mapping: Option<u128>,
 }
 
 // === impl Batch ===
@@ -56,6 +57,7 @@ impl Batch {
             answers: Vec::new(),
             commands: parts.commands.clone(),
             floor: parts.floor,
+            mapping: None,
         }
     }
 
@@ -106,6 +108,10 @@ impl Batch {
                 }
                 self.later(reply, ());
             }
+            Command::Mapping { mapping, reply } => {
+                self.mapping = Some(mapping);
+                self.later(reply, ());
+            }
             Command::Tick { reply } => self.later(reply, ()),
             Command::Close { .. } => unreachable!("the writer handles it"),
         }
@@ -113,7 +119,11 @@ impl Batch {
 
     /// Whether somebody waits for something to be durable.
     pub fn must_commit(&self) -> bool {
-        self.staged.values().any(|s| s.lease_changed || s.mark_changed || !s.taken.is_empty())
+        self.mapping.is_some()
+            || self
+                .staged
+                .values()
+                .any(|s| s.lease_changed || s.mark_changed || !s.taken.is_empty())
     }
 
     /// Whether it changes anything, also what need not be durable.
@@ -304,7 +314,7 @@ impl Batch {
                 }
             }
         }
-        Meta::write_seq(&txn, seq)?;
+        Meta::write_commit(&txn, seq, self.mapping)?;
         txn.commit()?;
         Ok(())
     }

@@ -81,6 +81,8 @@ struct Inner {
     id: u128,
     floor: Option<Token>,
     revoked: Option<Revocation>,
+    mapping: u128,
+    doubt: bool,
     rows: Arc<Rows>,
     observers: writer::Observers,
     /// Why nothing is answered any more.
@@ -341,6 +343,29 @@ impl Store {
     pub(crate) fn permits(&self, name: &Resource) -> Result<Vec<Permit>, StoreError> {
         self.alive()?;
         Ok(self.0.rows.permits(name))
+    }
+
+    /// Every resource with a permit for which `which` holds, in no particular order.
+    pub(crate) fn with_permits(&self, which: impl Fn(PermitId) -> bool) -> Vec<Resource> {
+        self.0.rows.with_permits(|permit| which(permit.id))
+    }
+
+    /// What [`set_mapping`](Store::set_mapping) had said when it was opened: the rules, as a hash, under
+    /// which every permit in it was taken; `None` if they differ or are not known.
+    pub(crate) fn mapping_at_open(&self) -> Option<u128> {
+        Some(self.0.mapping).filter(|mapping| *mapping != 0)
+    }
+
+    /// Whether permits may have been missing when it was opened: it was put back to an earlier state or
+    /// lost, and no mapping was set since.
+    pub(crate) fn in_doubt_at_open(&self) -> bool {
+        self.0.doubt
+    }
+
+    /// Says durably that every permit was taken under these rules, or that nobody can say (`None`).
+    pub(crate) async fn set_mapping(&self, mapping: Option<u128>) -> Result<(), StoreError> {
+        let mapping = mapping.unwrap_or(0);
+        self.ask(|reply| Command::Mapping { mapping, reply }).await
     }
 }
 

@@ -58,6 +58,7 @@ pub(super) fn open(options: &Options) -> Result<Store, StoreError> {
     let rows = Arc::new(rows);
     let observers = super::writer::Observers::default();
     let (id, revoked_floor) = (meta.id, floor);
+    let (mapping, doubt) = (meta.mapping, meta.doubt != 0);
     let writer = Writer::new(super::writer::Parts {
         path: path.clone(),
         opened: opened.clone(),
@@ -83,6 +84,8 @@ pub(super) fn open(options: &Options) -> Result<Store, StoreError> {
         id,
         floor: revoked_floor,
         revoked,
+        mapping,
+        doubt,
         rows,
         observers,
         ended,
@@ -157,6 +160,7 @@ fn make_if_missing(path: &Path, clock: &dyn Clock) -> Result<Made, StoreError> {
         meta.floor = floor(now_us, high);
         meta.revoked_why = Reason::DatabaseMissing.number();
         meta.revoked_ms = now_us / 1_000;
+        meta.doubt = 1;
     }
     commit_meta(&db, &meta, true).map_err(created)?;
     db.close().map_err(|cause| created(cause.into()))?;
@@ -308,6 +312,8 @@ fn identify(
         backup_ms: 0,
         revoked_why: reason.number(),
         revoked_ms: now_us / 1_000,
+        mapping: meta.mapping,
+        doubt: 1,
     };
     commit_meta(db, &meta, false)
         .map_err(|cause| StoreError::Failed { path: path.into(), cause: Arc::new(cause) })?;

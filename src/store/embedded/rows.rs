@@ -116,6 +116,17 @@ impl Rows {
         self.reading(self.hash(name.as_str())).permits.get(name).cloned().unwrap_or_default()
     }
 
+    /// Every resource with a permit for which `which` holds, in no particular order.
+    pub fn with_permits(&self, which: impl Fn(&Permit) -> bool) -> Vec<Resource> {
+        let mut names = Vec::new();
+        for shard in &self.shards {
+            let shard = shard.read().unwrap_or_else(PoisonError::into_inner);
+            let such = shard.permits.iter().filter(|(_, permits)| permits.iter().any(&which));
+            names.extend(such.map(|(name, _)| name.clone()));
+        }
+        names
+    }
+
     /// Replaces the permits of a resource.
     pub fn set_permits(&self, name: &Resource, permits: Vec<Permit>) {
         let mut shard = self.writing(self.hash(name.as_str()));

@@ -43,6 +43,10 @@ pub(crate) struct Meta {
     pub revoked_why: u64,
     /// When, in milliseconds since 1970.
     pub revoked_ms: u64,
+    /// The rules under which every permit in it was taken, as a hash; 0 if they differ or are not known.
+    pub mapping: u128,
+    /// Not 0: permits may be missing, since the file was put back to an earlier state or lost.
+    pub doubt: u64,
 }
 
 /// A row that no version of this program writes.
@@ -72,6 +76,8 @@ impl Meta {
             backup_ms: number("backup_ms")?,
             revoked_why: number("revoked_why")?,
             revoked_ms: number("revoked_ms")?,
+            mapping: wide("mapping")?,
+            doubt: number("doubt")?,
         })
     }
 
@@ -86,12 +92,26 @@ impl Meta {
         table.insert("backup_ms", u128::from(self.backup_ms))?;
         table.insert("revoked_why", u128::from(self.revoked_why))?;
         table.insert("revoked_ms", u128::from(self.revoked_ms))?;
+        table.insert("mapping", self.mapping)?;
+        table.insert("doubt", u128::from(self.doubt))?;
         Ok(())
     }
 
-    /// Writes the sequence number alone: what every commit changes.
-    pub fn write_seq(txn: &WriteTransaction, seq: u64) -> Result<(), redb::Error> {
-        txn.open_table(META)?.insert("seq", u128::from(seq))?;
+    /// Writes what commits change: the sequence number, and the mapping if it is another. A mapping that
+    /// is known ends the doubt: its writer has waited for what might be missing.
+    pub fn write_commit(
+        txn: &WriteTransaction,
+        seq: u64,
+        mapping: Option<u128>,
+    ) -> Result<(), redb::Error> {
+        let mut table = txn.open_table(META)?;
+        table.insert("seq", u128::from(seq))?;
+        if let Some(mapping) = mapping {
+            table.insert("mapping", mapping)?;
+            if mapping != 0 {
+                table.insert("doubt", 0)?;
+            }
+        }
         Ok(())
     }
 }

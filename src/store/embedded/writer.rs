@@ -84,6 +84,7 @@ pub(super) enum Command {
     Raise { name: Resource, token: Token, reply: Reply<Token> },
     Take { name: Resource, permit: Permit, reply: Reply<bool> },
     GiveBack { name: Resource, id: PermitId, reply: Reply<()> },
+    Mapping { mapping: u128, reply: Reply<()> },
     Tick { reply: Reply<()> },
     Close { reply: Reply<()> },
 }
