@@ -9,7 +9,7 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use http::request::Parts;
-use http::{HeaderMap, Method, Request, Response};
+use http::{HeaderMap, Method, Request, Response, Uri};
 use http_body::Body;
 use hyper::body::Incoming;
 
@@ -63,8 +63,7 @@ pub struct Plan {
 /// What of a request is needed to refuse it, kept while the rest is consumed.
 struct Origin {
     method: Method,
-    path: String,
-    query: Option<String>,
+    uri: Uri,
     conditional: bool,
     id: RequestId,
 }
@@ -82,8 +81,7 @@ impl Pipeline {
         let (head, incoming) = request.into_parts();
         let origin = Origin {
             method: head.method.clone(),
-            path: head.uri.path().to_owned(),
-            query: head.uri.query().map(str::to_owned),
+            uri: head.uri.clone(),
             conditional: is_conditional(&head.headers),
             id: RequestId::next(),
         };
@@ -122,7 +120,7 @@ impl Pipeline {
         let unread = failed.unread.filter(|unread| !unread.is_end_stream());
         let occasion = Occasion {
             kind,
-            path: &origin.path,
+            path: origin.uri.path(),
             conditional: origin.conditional,
             carried,
             // What follows a CONNECT may be meant for the tunnel that there is not: RFC 9110, 9.3.6.
@@ -141,14 +139,14 @@ impl Pipeline {
         let rank = refusal.rank(origin.conditional);
         self.metrics.refuse(rank.code);
         let resource = refusal.resource().map(Resource::as_str);
-        let query = origin.query.as_deref().map(Redacted);
+        let query = origin.uri.query().map(Redacted);
         tracing::warn!(
             code = rank.code,
             status = rank.status.as_u16(),
             resource,
             token = token.map(Token::get),
             method = %origin.method,
-            path = ?origin.path,
+            path = ?origin.uri.path(),
             query = query.as_ref().map(tracing::field::debug),
             client = %peer,
             request_id = %origin.id,
@@ -211,7 +209,7 @@ impl Steps<'_> {
                 Ok(target) => target,
                 Err(refusal) => return Err(Failed { refusal, unread: incoming }),
             };
-            let forward = Forward {
+            let forward = Box::new(Forward {
                 set: Arc::clone(&self.set),
                 upstream: planned.upstream,
                 worker: Rc::clone(self.worker),
@@ -221,11 +219,12 @@ impl Steps<'_> {
                 head,
                 incoming,
                 budget: self.pipeline.budget.clone(),
+                document: self.document.take(),
                 hold_tail: self.pipeline.hold_tail,
-            };
+            });
             return match ticket {
-                Entered::Write(fenced) => forward::write(forward, *fenced).await,
-                Entered::Open(document) => forward::read(forward, document).await,
+                Entered::Write(fenced) => forward::write(forward, fenced).await,
+                Entered::Open(purpose) => forward::read(forward, purpose).await,
             };
         }
     }
@@ -256,10 +255,10 @@ impl Steps<'_> {
 
     async fn enter_read(
         &self,
-        plan: Plan,
+        mut plan: Plan,
         token: Option<Token>,
     ) -> Result<(Plan, Routed, Entered), Turned> {
-        let routed = plan.routed.clone().unwrap_or_else(|| Routed {
+        let routed = plan.routed.take().unwrap_or_else(|| Routed {
             rule: None,
             resource: None,
             key: String::new(),
@@ -284,7 +283,7 @@ impl Steps<'_> {
 
     async fn enter_write(
         &mut self,
-        plan: Plan,
+        mut plan: Plan,
         method: &Method,
         token: Option<Token>,
         incoming: &mut Option<Incoming>,
@@ -298,8 +297,11 @@ impl Steps<'_> {
             keys.extend(document_keys(&plan.operation, &document).map_err(Turned::Refused)?);
             self.document = Some(document);
         }
-        let routed = route::write(&self.set, plan.upstream.kind, method.as_str(), &keys)
-            .map_err(Turned::Refused)?;
+        let routed = match plan.routed.take().filter(|_| !checks_body) {
+            Some(routed) => routed,
+            None => route::write(&self.set, plan.upstream.kind, method.as_str(), &keys)
+                .map_err(Turned::Refused)?,
+        };
         self.check_upstream(&plan, &routed).map_err(Turned::Refused)?;
         if let Some(source) = &plan.operation.source {
             route::source(&self.set, plan.upstream.kind, source, &routed)
@@ -315,16 +317,10 @@ impl Steps<'_> {
         let fences = &self.pipeline.fences;
         let validated =
             fences.validate(&resource, token, &policy).await.map_err(Turned::Refused)?;
-        let cargo = Cargo { generation: self.set.generation, method: method.to_string(), keys };
+        let cargo = Cargo { generation: self.set.generation, method: method.clone(), keys };
         let entering = fences.enter(&resource, token, &policy, Kind::Write, cargo);
         let admission = self.stay(entering).await?;
-        let fenced = Fenced {
-            token,
-            admission,
-            validated,
-            fences: fences.clone(),
-            document: self.document.take(),
-        };
+        let fenced = Fenced { token, admission, validated, fences: fences.clone() };
         Ok((plan, routed, Entered::Write(Box::new(fenced))))
     }
 

@@ -16,7 +16,7 @@ pub struct Cargo {
     /// The version of the rules that routed it.
     pub generation: u64,
     /// Its method: rules may ask for it.
-    pub method: String,
+    pub method: http::Method,
     /// Its keys, as decoded.
     pub keys: Vec<String>,
 }
@@ -137,7 +137,7 @@ fn owners(
     owner: impl Fn(&str, &str) -> Option<Resource>,
 ) -> Vec<Resource> {
     let mut others: Vec<Resource> = Vec::new();
-    for other in cargo.keys.iter().filter_map(|key| owner(&cargo.method, key)) {
+    for other in cargo.keys.iter().filter_map(|key| owner(cargo.method.as_str(), key)) {
         if other != *resource && !others.contains(&other) {
             others.push(other);
         }

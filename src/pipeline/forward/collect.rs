@@ -1,14 +1,14 @@
 //! Reads a body, or as much of it as may be held back whole.
 
 use std::collections::VecDeque;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
-use http_body::Body;
+use http_body::{Body, Frame};
 use hyper::body::Incoming;
 
 use super::budget::{Budget, Share};
@@ -62,20 +62,14 @@ pub async fn collect(
     let mut cut = Some(cut);
     let mut signal = None;
     loop {
-        let deadline = tokio::time::sleep(idle);
-        tokio::pin!(deadline);
-        let frame = poll_fn(|cx| {
-            if let Poll::Ready(frame) = Pin::new(&mut *incoming).poll_frame(cx) {
-                return Poll::Ready(Ok(frame));
+        let next = match here(incoming).await {
+            Some(next) => next,
+            None => {
+                wait(incoming, idle, signal.get_or_insert_with(|| cut.take().expect("made once")()))
+                    .await?
             }
-            let signal = signal.get_or_insert_with(|| cut.take().expect("made once")());
-            if signal.poll_cut(cx).is_ready() {
-                return Poll::Ready(Err(Stopped::Cut));
-            }
-            std::future::Future::poll(deadline.as_mut(), cx)
-                .map(|()| Err(Stopped::Refused(Refusal::BodyTimeout)))
-        });
-        match frame.await? {
+        };
+        match next {
             None => return Ok(Collected::Whole { bytes: join(pieces), trailers }),
             Some(Err(_)) => return Err(Stopped::Gone),
             Some(Ok(frame)) => match frame.into_data() {
@@ -123,6 +117,42 @@ pub async fn document(
             why: "the connection ended inside the document".to_owned(),
         }),
     }
+}
+
+type Next = Option<hyper::Result<Frame<Bytes>>>;
+
+/// The next frame if it is here already, which it is for most small requests. hyper reads a body only
+/// after it was asked for it once, so it is asked twice.
+async fn here(incoming: &mut Incoming) -> Option<Next> {
+    let mut asked = false;
+    poll_fn(|cx| match Pin::new(&mut *incoming).poll_frame(cx) {
+        Poll::Ready(next) => Poll::Ready(Some(next)),
+        Poll::Pending if asked => Poll::Ready(None),
+        Poll::Pending => {
+            asked = true;
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        }
+    })
+    .await
+}
+
+async fn wait(
+    incoming: &mut Incoming,
+    idle: Duration,
+    signal: &CutSignal,
+) -> Result<Next, Stopped> {
+    let mut deadline = std::pin::pin!(tokio::time::sleep(idle));
+    poll_fn(|cx| {
+        if let Poll::Ready(next) = Pin::new(&mut *incoming).poll_frame(cx) {
+            return Poll::Ready(Ok(next));
+        }
+        if signal.poll_cut(cx).is_ready() {
+            return Poll::Ready(Err(Stopped::Cut));
+        }
+        deadline.as_mut().poll(cx).map(|()| Err(Stopped::Refused(Refusal::BodyTimeout)))
+    })
+    .await
 }
 
 fn join(mut pieces: VecDeque<Bytes>) -> Bytes {

@@ -46,6 +46,8 @@ pub struct Forward {
     pub head: Parts,
     /// Its body, as far as it was not read yet.
     pub incoming: Option<Incoming>,
+    /// Its body, if it was read already to learn its keys.
+    pub document: Option<bytes::Bytes>,
     /// Everything withheld by all requests.
     pub budget: Budget,
     /// Withhold tails; off only to see a test fail.

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::answer::head;
 use super::{Failed, Forward};
-use crate::pipeline::body::{DownBody, ReadBody, StreamControl, Tail, UpBody};
+use crate::pipeline::body::{DownBody, ReadBody, StreamControl, Tail, UpBody, Whole};
 use crate::pipeline::classify::BodyKind;
 use crate::pipeline::refusal::Refusal;
 use crate::pipeline::respond::{clean, is_ambiguous};
@@ -23,7 +23,10 @@ use crate::pipeline::upstream::Checkout;
 /// [`Failed`] if the store gave no usable answer.
 /// # Cancel safety
 /// A dropped call drops the connection.
-pub async fn read(mut forward: Forward, purpose: Checkout) -> Result<Response<DownBody>, Failed> {
+pub async fn read(
+    mut forward: Box<Forward>,
+    purpose: Checkout,
+) -> Result<Response<DownBody>, Failed> {
     let upstream = std::sync::Arc::clone(&forward.upstream);
     let pool = forward.worker.pool(&upstream);
     let checkout =
@@ -42,9 +45,10 @@ pub async fn read(mut forward: Forward, purpose: Checkout) -> Result<Response<Do
         // Nothing has to be withheld: whatever it is, it writes nothing that is fenced.
         StreamControl::new(Default::default(), incoming, Tail::new(BodyKind::Stream, false), true)
     });
-    let (control, body) = match control {
-        Some((control, body)) => (Some(control), body),
-        None => (None, UpBody::Empty),
+    let (control, body) = match (control, forward.document.take()) {
+        (Some((control, body)), _) => (Some(control), body),
+        (None, Some(document)) => (None, UpBody::Whole(Whole::new(document, None))),
+        (None, None) => (None, UpBody::Empty),
     };
     if let Some(control) = &control {
         control.flow_freely();

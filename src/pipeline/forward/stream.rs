@@ -45,8 +45,8 @@ enum Event {
 
 /// Streams one fenced write and settles it. `first` are pieces that were read already.
 pub(super) async fn stream(
-    mut forward: Forward,
-    mut fenced: Fenced,
+    mut forward: Box<Forward>,
+    mut fenced: Box<Fenced>,
     first: VecDeque<Bytes>,
 ) -> Result<Response<DownBody>, Failed> {
     let upstream = Arc::clone(&forward.upstream);
@@ -167,8 +167,8 @@ pub(super) async fn stream(
 
 /// The store answered before it had the body: its answer goes to the client, the pair is never used again.
 async fn early(
-    forward: Forward,
-    fenced: Fenced,
+    forward: Box<Forward>,
+    fenced: Box<Fenced>,
     mut connection: Connection,
     answer: hyper::Result<Response<Incoming>>,
     before: Stage,

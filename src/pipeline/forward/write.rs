@@ -37,8 +37,6 @@ pub struct Fenced {
     pub validated: Validated,
     /// To validate again.
     pub fences: Fences,
-    /// Its body, if it was read already to learn its keys.
-    pub document: Option<Bytes>,
 }
 
 // === impl Fenced ===
@@ -73,9 +71,12 @@ impl Fenced {
 /// [`Failed`] if nothing was forwarded, or no usable answer came back; the exchange is settled either way.
 /// # Cancel safety
 /// Not cancel safe: run it to its end. Dropped, it settles as the worst it may be.
-pub async fn write(mut forward: Forward, mut fenced: Fenced) -> Result<Response<DownBody>, Failed> {
+pub async fn write(
+    mut forward: Box<Forward>,
+    fenced: Box<Fenced>,
+) -> Result<Response<DownBody>, Failed> {
     let mut share = forward.budget.share();
-    let collected = match fenced.document.take() {
+    let collected = match forward.document.take() {
         Some(bytes) => Ok(Collected::Whole { bytes, trailers: None }),
         None => body(&mut forward, &fenced, &mut share).await,
     };
@@ -141,8 +142,8 @@ async fn body(
 
 /// A body that is here in full: head and body leave together, after the commit point.
 async fn whole(
-    mut forward: Forward,
-    mut fenced: Fenced,
+    mut forward: Box<Forward>,
+    mut fenced: Box<Fenced>,
     bytes: Bytes,
     trailers: Option<http::HeaderMap>,
 ) -> Result<Response<DownBody>, Failed> {
@@ -181,14 +182,18 @@ async fn whole(
     let deadline = Instant::now() + upstream.answer_timeout;
     connection.arm();
     let request = forward.request(body);
-    let mut sending = Box::pin(connection.sender.send_request(request));
-    let answer = head(&mut connection, &mut sending, deadline).await;
-    drop(sending);
+    let answer = {
+        let mut sending = std::pin::pin!(connection.sender.send_request(request));
+        head(&mut connection, &mut sending, deadline).await
+    };
     finish(forward, fenced, connection, answer, deadline).await
 }
 
 /// Checks the framing of a whole body.
 fn complete(forward: &Forward, bytes: &Bytes) -> Result<(), Refusal> {
+    if !matches!(forward.operation.body, BodyKind::AwsChunked { .. }) {
+        return Ok(());
+    }
     let mut tail = Tail::new(forward.operation.body, true);
     let checked = tail.push(bytes.clone()).and_then(|_| tail.finish());
     checked.map_err(|error| Refusal::InvalidRequest { why: error.to_string() })
@@ -196,8 +201,8 @@ fn complete(forward: &Forward, bytes: &Bytes) -> Result<(), Refusal> {
 
 /// The tail has left: whatever comes back now settles the exchange.
 pub(super) async fn finish(
-    forward: Forward,
-    fenced: Fenced,
+    forward: Box<Forward>,
+    fenced: Box<Fenced>,
     mut connection: Connection,
     answer: Option<hyper::Result<Response<Incoming>>>,
     deadline: Instant,
@@ -247,8 +252,8 @@ const WAITING_FRAMES: usize = 4;
 
 /// Passes a long answer on while a task of its own reads it to its end.
 fn relay(
-    forward: Forward,
-    fenced: Fenced,
+    forward: Box<Forward>,
+    fenced: Box<Fenced>,
     mut connection: Connection,
     response: Response<Incoming>,
     deadline: Instant,
@@ -302,7 +307,7 @@ fn relay(
 /// Settles the exchange, and says so in the log. The connection is reusable or gone by now.
 pub(super) fn conclude(
     forward: &Forward,
-    fenced: Fenced,
+    fenced: Box<Fenced>,
     stage: Stage,
     answer: &Answer,
     what: &str,
