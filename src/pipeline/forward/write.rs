@@ -305,6 +305,8 @@ fn relay(
 }
 
 /// Settles the exchange, and says so in the log. The connection is reusable or gone by now.
+// Boxed as it comes: taking it out of its box would only copy it.
+#[allow(clippy::boxed_local)]
 pub(super) fn conclude(
     forward: &Forward,
     fenced: Box<Fenced>,
