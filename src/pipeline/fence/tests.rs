@@ -48,7 +48,7 @@ fn token(number: u64) -> Token {
 }
 
 fn cargo(generation: u64, key: &str) -> Cargo {
-    Cargo { generation, method: "PUT".into(), keys: vec![key.into()] }
+    Cargo { generation, method: http::Method::PUT, keys: vec![key.into()] }
 }
 
 fn validated() -> Validated {
