@@ -2,7 +2,7 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, Response, StatusCode};
@@ -30,26 +30,43 @@ pub enum Reply {
     Long(Response<Incoming>),
 }
 
+/// Why no head of an answer came.
+#[derive(Debug, thiserror::Error)]
+pub enum NoHead {
+    /// The time is over.
+    #[error("no answer in time")]
+    TimedOut,
+    /// The connection ended, or brought something that is no answer.
+    #[error("the connection ended before an answer")]
+    Ended(#[source] Option<hyper::Error>),
+}
+
 /// Waits for the head of an answer.
 ///
 /// # Errors
-/// `None` when the time is over.
+/// [`NoHead`].
 pub async fn head(
     connection: &mut Connection,
     sending: &mut (impl Future<Output = hyper::Result<Response<Incoming>>> + Unpin),
     deadline: Instant,
-) -> Option<hyper::Result<Response<Incoming>>> {
-    let answer = poll_fn(|cx| {
-        let over = connection.poll(cx).is_ready();
-        match Pin::new(&mut *sending).poll(cx) {
-            Poll::Ready(answer) => Poll::Ready(answer),
-            // The connection may end in the very poll that delivers the answer: the answer was asked
-            // for once more, just above, before that is believed.
-            Poll::Pending if over => Pin::new(&mut *sending).poll(cx),
-            Poll::Pending => Poll::Pending,
-        }
-    });
-    timeout_at(deadline, answer).await.ok()
+) -> Result<Response<Incoming>, NoHead> {
+    let answer = poll_fn(|cx| poll_head(connection, sending, cx));
+    timeout_at(deadline, answer).await.unwrap_or(Err(NoHead::TimedOut))
+}
+
+/// The connection may end in the very poll that delivers the answer: so it is asked for the answer after
+/// that poll, and only then believed to have none.
+pub fn poll_head(
+    connection: &mut Connection,
+    sending: &mut (impl Future<Output = hyper::Result<Response<Incoming>>> + Unpin),
+    cx: &mut Context<'_>,
+) -> Poll<Result<Response<Incoming>, NoHead>> {
+    let over = connection.poll(cx).is_ready();
+    match Pin::new(sending).poll(cx) {
+        Poll::Ready(answer) => Poll::Ready(answer.map_err(|error| NoHead::Ended(Some(error)))),
+        Poll::Pending if over => Poll::Ready(Err(NoHead::Ended(None))),
+        Poll::Pending => Poll::Pending,
+    }
 }
 
 /// Reads a small answer whole; hands back a long one.

@@ -7,7 +7,7 @@ use http::{HeaderValue, Response};
 use http_body::Body;
 use tokio::time::Instant;
 
-use super::answer::head;
+use super::answer::{NoHead, head};
 use super::{Failed, Forward};
 use crate::pipeline::body::{DownBody, ReadBody, StreamControl, Tail, UpBody, Whole};
 use crate::pipeline::classify::BodyKind;
@@ -59,7 +59,8 @@ pub async fn read(
     let answer = loop {
         let before = control.as_ref().map_or(0, StreamControl::pieces);
         match head(&mut connection, &mut sending, Instant::now() + patience).await {
-            None if control.as_ref().is_some_and(|control| control.pieces() > before) => {}
+            Err(NoHead::TimedOut)
+                if control.as_ref().is_some_and(|control| control.pieces() > before) => {}
             answer => break answer,
         }
     };
@@ -68,14 +69,14 @@ pub async fn read(
         |control: &Option<StreamControl>| control.as_ref().and_then(StreamControl::reclaim);
     let wrote = purpose == Checkout::Write;
     match answer {
-        None => {
+        Err(NoHead::TimedOut) => {
             connection.abandon();
             Err(Failed {
                 refusal: Refusal::UpstreamTimeout { unknown: wrote },
                 unread: unread(&control),
             })
         }
-        Some(Err(error)) => {
+        Err(error) => {
             tracing::warn!(error = &error as &dyn std::error::Error, "no answer from the store");
             connection.abandon();
             let why = "the connection ended before the answer".to_owned();
@@ -84,7 +85,7 @@ pub async fn read(
                 unread: unread(&control),
             })
         }
-        Some(Ok(response))
+        Ok(response)
             if response.status().is_informational() || is_ambiguous(response.headers()) =>
         {
             connection.abandon();
@@ -94,7 +95,7 @@ pub async fn read(
                 unread: unread(&control),
             })
         }
-        Some(Ok(response)) => {
+        Ok(response) => {
             let (mut head, incoming) = response.into_parts();
             clean(&mut head.headers);
             let patience = forward.set.limits.body_idle.0;

@@ -13,7 +13,7 @@ use http::{HeaderValue, Response};
 use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep};
 
-use super::answer::{Reply, head, read, read_whole};
+use super::answer::{NoHead, Reply, head, poll_head, read, read_whole};
 use super::write::{Fenced, conclude, finish};
 use super::{Failed, Forward};
 use crate::core::gate::Outcome;
@@ -34,7 +34,7 @@ enum Event {
     /// The whole body is here; its tail waits.
     AtTail,
     /// The store answered, or its connection ended, before it had the body.
-    Early(hyper::Result<Response<Incoming>>),
+    Early(Result<Response<Incoming>, NoHead>),
     /// The client went away, or sent what must not be forwarded.
     Broken(Broken),
     /// A newer token was admitted.
@@ -97,25 +97,23 @@ pub(super) async fn stream(
     let mut pieces = 0;
     let event = poll_fn(|cx| {
         loop {
-            let over = connection.poll(cx).is_ready();
-            if continued.load(Ordering::Relaxed) && !control.is_open() {
+            let answer = poll_head(&mut connection, &mut sending, cx);
+            if continued.load(Ordering::Relaxed) && !control.is_open() && answer.is_pending() {
                 control.open();
                 continue;
             }
-            if let Poll::Ready(answer) = sending.as_mut().poll(cx) {
+            // A body that broke ends the connection too: the cause counts, not what it led to.
+            if let Progress::Broken(broken) = control.progress() {
+                return Poll::Ready(Event::Broken(broken));
+            }
+            if let Poll::Ready(answer) = answer {
                 return Poll::Ready(Event::Early(answer));
             }
-            match control.progress() {
-                Progress::AtTail => return Poll::Ready(Event::AtTail),
-                Progress::Broken(broken) => return Poll::Ready(Event::Broken(broken)),
-                Progress::Flowing | Progress::Released => {}
+            if control.progress() == Progress::AtTail {
+                return Poll::Ready(Event::AtTail);
             }
             if signal.poll_cut(cx).is_ready() {
                 return Poll::Ready(Event::Cut);
-            }
-            if over {
-                // Polled above, after the connection: there is no answer.
-                return Poll::Pending;
             }
             if control.pieces() != pieces {
                 pieces = control.pieces();
@@ -170,7 +168,7 @@ async fn early(
     forward: Box<Forward>,
     fenced: Box<Fenced>,
     mut connection: Connection,
-    answer: hyper::Result<Response<Incoming>>,
+    answer: Result<Response<Incoming>, NoHead>,
     before: Stage,
     unread: impl FnOnce() -> Option<Incoming>,
 ) -> Result<Response<DownBody>, Failed> {

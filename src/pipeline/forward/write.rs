@@ -11,7 +11,7 @@ use http_body::Body;
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
-use super::answer::{Judge, Reply, announced, frame, head, read};
+use super::answer::{Judge, NoHead, Reply, announced, frame, head, read};
 use super::collect::{Collected, Stopped, collect};
 use super::{Failed, Forward};
 use crate::core::gate::{Commit, Outcome};
@@ -204,17 +204,17 @@ pub(super) async fn finish(
     forward: Box<Forward>,
     fenced: Box<Fenced>,
     mut connection: Connection,
-    answer: Option<hyper::Result<Response<Incoming>>>,
+    answer: Result<Response<Incoming>, NoHead>,
     deadline: Instant,
 ) -> Result<Response<DownBody>, Failed> {
     let failed = |refusal| Failed { refusal, unread: None };
     let response = match answer {
-        None => {
+        Err(NoHead::TimedOut) => {
             connection.abandon();
             conclude(&forward, fenced, Stage::After, &Answer::None, "no answer in time");
             return Err(failed(Refusal::UpstreamTimeout { unknown: true }));
         }
-        Some(Err(error)) => {
+        Err(error) => {
             connection.abandon();
             tracing::debug!(error = &error as &dyn std::error::Error, "no answer from the store");
             conclude(
@@ -227,7 +227,7 @@ pub(super) async fn finish(
             let why = "the connection ended before a usable answer".to_owned();
             return Err(failed(Refusal::UpstreamFailed { unknown: true, why }));
         }
-        Some(Ok(response)) => response,
+        Ok(response) => response,
     };
     match read(&mut connection, response, forward.operation.answer, deadline).await {
         Reply::Read(answer, Some(response)) => {
