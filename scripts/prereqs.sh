@@ -18,6 +18,7 @@ die() { printf 'prereqs: %s\n' "$*" >&2; exit 1; }
 system=$(cat <<'LIST'
 command -v cc|gcc
 command -v curl|curl
+command -v faketime|faketime
 command -v setpriv|util-linux
 command -v flock|util-linux
 command -v ps|procps

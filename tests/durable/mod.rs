@@ -1,5 +1,7 @@
 //! What must survive: the embedded database through kills, restores, odd clocks, full disks, restarts.
 
+mod clocks;
+mod crash;
 mod remap;
 mod restore;
 
