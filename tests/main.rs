@@ -16,6 +16,8 @@ mod gate_works;
 mod image;
 /// Who may use whom, and how long a file may be.
 mod layering;
+/// What a scrape of the metrics shows, and what it must not.
+mod metrics;
 /// Safety scenarios against a program without a guard.
 #[cfg(feature = "must-fail")]
 mod must_fail;

@@ -165,6 +165,29 @@ pub struct Rank {
     pub rest: &'static str,
 }
 
+/// Every code that [`Refusal::rank`] gives.
+pub const CODES: &[&str] = &[
+    "AmbiguousKey",
+    "BadGateway",
+    "EntityTooLarge",
+    "GatewayTimeout",
+    "InternalError",
+    "InvalidFencingToken",
+    "InvalidRequest",
+    "LeaseExpired",
+    "LeaseReleased",
+    "MisdirectedRequest",
+    "MissingFencingToken",
+    "MultipleResources",
+    "NoFenceRule",
+    "NotImplemented",
+    "RequestTimeout",
+    "ServiceUnavailable",
+    "SlowDown",
+    "StaleFencingToken",
+    "UnknownFencingToken",
+];
+
 // === impl Refusal ===
 
 impl Refusal {
@@ -336,5 +359,48 @@ fn fate(unknown: bool) -> &'static str {
         "The write may have been done, or may still be: read before writing again."
     } else {
         "The write was not done."
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn one_of_each() -> Vec<Refusal> {
+        let (resource, presented) = (Resource::new("r").unwrap(), Token::MIN);
+        let (second, text) = (Duration::from_secs(1), String::new);
+        let pair = || (text(), text());
+        vec![
+            Refusal::StaleToken { resource: resource.clone(), presented },
+            Refusal::LeaseReleased { resource: resource.clone(), presented },
+            Refusal::LeaseExpired { resource: resource.clone(), presented },
+            Refusal::MissingToken { resource: resource.clone() },
+            Refusal::InvalidToken { fault: TokenFault::Repeated },
+            Refusal::UnknownToken { resource: resource.clone(), presented },
+            Refusal::NoRule { key: text() },
+            Refusal::MultipleResources { first: pair(), second: pair() },
+            Refusal::AmbiguousKey { key: text(), why: text() },
+            Refusal::InvalidRequest { why: text() },
+            Refusal::UnknownOperation { what: text() },
+            Refusal::Misdirected { host: text() },
+            Refusal::TooLarge { what: "it", limit: 1, key: "k" },
+            Refusal::BodyTimeout,
+            Refusal::Draining { resource: resource.clone(), retry_after: second, why: text() },
+            Refusal::Busy { what: "it", retry_after: second },
+            Refusal::FenceUnavailable { resource, why: text() },
+            Refusal::ShuttingDown,
+            Refusal::UpstreamFailed { unknown: true, why: text() },
+            Refusal::UpstreamTimeout { unknown: true },
+            Refusal::Internal,
+        ]
+    }
+
+    #[test]
+    fn every_code_is_in_the_list_and_each_of_the_list_is_some_code() {
+        let given: BTreeSet<_> = one_of_each().iter().map(|one| one.rank(false).code).collect();
+        assert_eq!(given, CODES.iter().copied().collect());
+        assert_eq!(given.len(), CODES.len());
     }
 }

@@ -13,6 +13,7 @@ use super::upstream::{ConnectError, Endpoint};
 use crate::core::gate::Quarantine;
 use crate::core::rules::RuleTable;
 use crate::core::template::Template;
+use crate::telemetry::metrics::{Metrics, RuleCounters};
 
 /// One version of the rules. Exchanges belong to the version they were admitted with.
 pub struct RuleSet {
@@ -36,6 +37,8 @@ pub struct RuleSet {
     pub unmatched: Unmatched,
     /// For operations that name a resource and no rule.
     pub policy: Policy,
+    /// Counts requests that no rule covers.
+    uncovered: Arc<RuleCounters>,
     /// What each rule says, to see what a reload changes.
     written: Vec<RuleSettings>,
 }
@@ -54,6 +57,8 @@ pub struct Rule {
     pub strip_prefix: Option<String>,
     /// Put in front of it, afterwards.
     pub add_prefix: Option<String>,
+    /// Counts its requests.
+    pub counters: Arc<RuleCounters>,
 }
 
 /// A store.
@@ -106,6 +111,7 @@ impl RuleSet {
     /// * `table` — their patterns.
     /// * `discards_torn` — U3 of a store, from its declaration or profile.
     /// * `before` — the version that this one replaces; stores that did not change keep their connections.
+    /// * `metrics` — where requests are counted, by rule.
     ///
     /// # Errors
     /// [`RuleSetError`].
@@ -114,6 +120,7 @@ impl RuleSet {
         table: RuleTable,
         discards_torn: impl Fn(&UpstreamSettings) -> bool,
         before: Option<&RuleSet>,
+        metrics: &Metrics,
     ) -> Result<RuleSet, RuleSetError> {
         let store = |name: &str, written: &UpstreamSettings| {
             let discards = discards_torn(written);
@@ -139,7 +146,8 @@ impl RuleSet {
                     .get(name.as_str())
                     .ok_or_else(|| RuleSetError::NoUpstream { rule: at, name: name.clone() })?,
             };
-            rules.push(Rule::new(rule, &settings.fence, Arc::clone(upstream)));
+            let counters = metrics.rule(at + 1, rule.resource.as_deref().unwrap_or_default());
+            rules.push(Rule::new(rule, &settings.fence, Arc::clone(upstream), counters));
         }
         let rule_first = rules
             .iter()
@@ -155,6 +163,7 @@ impl RuleSet {
             limits: settings.limits.clone(),
             unmatched: settings.fence.unmatched_writes,
             policy: policy(&settings.fence, None),
+            uncovered: metrics.rule(0, ""),
             written: settings.rules.clone(),
         })
     }
@@ -204,6 +213,11 @@ impl RuleSet {
         Quarantines::new(self.policy.settle_after, rules.collect())
     }
 
+    /// What counts the requests of a rule, by its place; `None`: of no rule.
+    pub fn counters(&self, rule: Option<usize>) -> &Arc<RuleCounters> {
+        rule.map_or(&self.uncovered, |rule| &self.rules[rule].counters)
+    }
+
     fn upstreams(&self) -> impl Iterator<Item = &Arc<Upstream>> {
         std::iter::once(&self.default).chain(self.rules.iter().map(|rule| &rule.upstream))
     }
@@ -212,7 +226,12 @@ impl RuleSet {
 // === impl Rule ===
 
 impl Rule {
-    fn new(written: &RuleSettings, fence: &FenceSettings, upstream: Arc<Upstream>) -> Rule {
+    fn new(
+        written: &RuleSettings,
+        fence: &FenceSettings,
+        upstream: Arc<Upstream>,
+        counters: Arc<RuleCounters>,
+    ) -> Rule {
         Rule {
             policy: policy(fence, Some(written)),
             reads: written.reads.unwrap_or(fence.reads),
@@ -220,6 +239,7 @@ impl Rule {
             read_methods: written.read_methods.clone(),
             strip_prefix: written.strip_prefix.clone(),
             add_prefix: written.add_prefix.clone(),
+            counters,
         }
     }
 }

@@ -30,8 +30,9 @@ use super::upstream::Checkout;
 use super::worker::Worker;
 use crate::core::gate::Kind;
 use crate::core::{Resource, Token};
+use crate::telemetry::clock::Started;
 use crate::telemetry::log::Redacted;
-use crate::telemetry::metrics::Metrics;
+use crate::telemetry::metrics::{Answer, Metrics, Step};
 
 /// The request path of the whole process. Shared by all threads.
 pub struct Pipeline {
@@ -78,6 +79,7 @@ impl Pipeline {
         client: Client,
         request: Request<Incoming>,
     ) -> Response<DownBody> {
+        let started = Started::now();
         let (head, incoming) = request.into_parts();
         let origin = Origin {
             method: head.method.clone(),
@@ -95,17 +97,29 @@ impl Pipeline {
             set,
             token: token.clone(),
             document: None,
+            place: Place::default(),
         };
         // Whatever it held settles as the worst it may be when the rest of it is dropped.
         let served = AssertUnwindSafe(steps.run(&mut kind, head, incoming)).catch_unwind().await;
-        match served.unwrap_or(Err(Failed { refusal: Refusal::Internal, unread: None })) {
-            Ok(response) => response,
+        let result = served.unwrap_or(Err(Failed { refusal: Refusal::Internal, unread: None }));
+        let counters = steps.set.counters(steps.place.rule);
+        let response = match result {
+            Ok(response) => {
+                counters.count(match steps.place.fenced {
+                    true => Answer::Admitted,
+                    false => Answer::Unfenced,
+                });
+                response
+            }
             Err(failed) => {
+                counters.count(Answer::Refused);
                 let token = token.ok().flatten();
-                self.note(&failed.refusal, &origin, &client.peer, token);
+                self.note(&failed.refusal, &origin, &steps.place, &client.peer, token);
                 self.refused(&worker, failed, &origin, kind, token.is_some()).await
             }
-        }
+        };
+        self.metrics.time(Step::Request, started);
+        response
     }
 
     /// Answers a refused request without resetting its client, and without swallowing its body.
@@ -135,15 +149,23 @@ impl Pipeline {
     }
 
     /// One line for each refused request.
-    fn note(&self, refusal: &Refusal, origin: &Origin, peer: &Peer, token: Option<Token>) {
+    fn note(
+        &self,
+        refusal: &Refusal,
+        origin: &Origin,
+        place: &Place,
+        peer: &Peer,
+        token: Option<Token>,
+    ) {
         let rank = refusal.rank(origin.conditional);
         self.metrics.refuse(rank.code);
-        let resource = refusal.resource().map(Resource::as_str);
+        let resource = refusal.resource().or(place.resource.as_ref()).map(Resource::as_str);
         let query = origin.uri.query().map(Redacted);
         tracing::warn!(
             code = rank.code,
             status = rank.status.as_u16(),
             resource,
+            rule = place.rule.map(|rule| rule + 1),
             token = token.map(Token::get),
             method = %origin.method,
             path = ?origin.uri.path(),
@@ -165,6 +187,18 @@ struct Steps<'a> {
     token: Result<Option<Token>, Refusal>,
     /// The body, if it had to be read to learn its keys.
     document: Option<Bytes>,
+    /// Where the request belongs, as far as that is known.
+    place: Place,
+}
+
+/// Where a request belongs, for its log line and its counter.
+#[derive(Default)]
+struct Place {
+    /// Its rule, from 0.
+    rule: Option<usize>,
+    resource: Option<Resource>,
+    /// Whether it was admitted with a token.
+    fenced: bool,
 }
 
 impl Steps<'_> {
@@ -192,6 +226,8 @@ impl Steps<'_> {
                 }
             };
             *kind = planned.upstream.kind;
+            self.place = Place::default();
+            self.place.learn(planned.routed.as_ref());
             let entered = self.enter(planned, &head.method, &mut incoming).await;
             let (planned, routed, ticket) = match entered {
                 Ok(entered) => entered,
@@ -254,7 +290,7 @@ impl Steps<'_> {
     }
 
     async fn enter_read(
-        &self,
+        &mut self,
         mut plan: Plan,
         token: Option<Token>,
     ) -> Result<(Plan, Routed, Entered), Turned> {
@@ -275,9 +311,14 @@ impl Steps<'_> {
             return Ok((plan, routed, open));
         };
         let fences = &self.pipeline.fences;
-        fences.validate(&resource, token, &rule.policy).await.map_err(Turned::Refused)?;
+        let started = Started::now();
+        let validated =
+            fences.validate(&resource, token, &rule.policy).await.map_err(Turned::Refused)?;
         let cargo = Cargo { generation: self.set.generation, ..Cargo::default() };
-        self.stay(fences.enter(&resource, token, &rule.policy, Kind::Pass, cargo)).await?;
+        let entering = fences.enter(&resource, token, &rule.policy, Kind::Pass, validated, cargo);
+        self.stay(entering).await?;
+        self.pipeline.metrics.time(Step::Fence, started);
+        self.place.fenced = true;
         Ok((plan, routed, open))
     }
 
@@ -302,6 +343,7 @@ impl Steps<'_> {
             None => route::write(&self.set, plan.upstream.kind, method.as_str(), &keys)
                 .map_err(Turned::Refused)?,
         };
+        self.place.learn(Some(&routed));
         self.check_upstream(&plan, &routed).map_err(Turned::Refused)?;
         if let Some(source) = &plan.operation.source {
             route::source(&self.set, plan.upstream.kind, source, &routed)
@@ -315,11 +357,15 @@ impl Steps<'_> {
         };
         let policy = self.set.rules[rule].policy;
         let fences = &self.pipeline.fences;
+        let started = Started::now();
         let validated =
             fences.validate(&resource, token, &policy).await.map_err(Turned::Refused)?;
         let cargo = Cargo { generation: self.set.generation, method: method.clone(), keys };
-        let entering = fences.enter(&resource, token, &policy, Kind::Write, cargo);
-        let admission = self.stay(entering).await?;
+        let entering = fences.enter(&resource, token, &policy, Kind::Write, validated, cargo);
+        let mut admission = self.stay(entering).await?;
+        self.pipeline.metrics.time(Step::Fence, started);
+        self.place.fenced = true;
+        admission.belongs_to(self.set.counters(Some(rule)));
         let fenced = Fenced { token, admission, validated, fences: fences.clone() };
         Ok((plan, routed, Entered::Write(Box::new(fenced))))
     }
@@ -361,6 +407,17 @@ impl Steps<'_> {
         let document = forward::document(body, &self.set.limits, &self.pipeline.budget).await?;
         *incoming = None;
         Ok(document)
+    }
+}
+
+// === impl Place ===
+
+impl Place {
+    fn learn(&mut self, routed: Option<&Routed>) {
+        if let Some(routed) = routed {
+            self.rule = routed.rule;
+            self.resource = routed.resource.clone();
+        }
     }
 }
 

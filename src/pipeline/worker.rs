@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,6 +14,7 @@ use hyper::body::Incoming;
 use super::reaper::Reaper;
 use super::rules::Upstream;
 use super::upstream::Pool;
+use crate::telemetry::metrics::Metrics;
 
 /// Most bytes of a refused upload that are read and thrown away. Clients that write all of a body before
 /// they read get their answer up to this size; those that read meanwhile stop by themselves.
@@ -25,19 +27,20 @@ const DISCARD_TIME: Duration = Duration::from_secs(10);
 pub type PoolRef = Rc<Pool>;
 
 /// One thread's share of the data path. Lives in its `LocalSet`.
-#[derive(Default)]
 pub struct Worker {
     pools: RefCell<HashMap<u64, (PoolRef, Duration)>>,
     /// Finishes exchanges whose clients have gone.
     pub reaper: Reaper,
+    /// Counts for the whole process.
+    pub metrics: Arc<Metrics>,
 }
 
 // === impl Worker ===
 
 impl Worker {
     /// A worker without connections.
-    pub fn new() -> Rc<Worker> {
-        Rc::default()
+    pub fn new(metrics: Arc<Metrics>) -> Rc<Worker> {
+        Rc::new(Worker { pools: RefCell::default(), reaper: Reaper::default(), metrics })
     }
 
     /// This thread's pool for a store.
@@ -46,7 +49,9 @@ impl Worker {
         Rc::clone(
             &pools
                 .entry(upstream.id)
-                .or_insert_with(|| (PoolRef::default(), upstream.idle_timeout))
+                .or_insert_with(|| {
+                    (Rc::new(Pool::new(Arc::clone(&self.metrics))), upstream.idle_timeout)
+                })
                 .0,
         )
     }

@@ -103,7 +103,7 @@ pub(super) fn run(
 ) -> io::Result<bool> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let local = LocalSet::new();
-    let worker = Worker::new();
+    let worker = Worker::new(Arc::clone(&serving.pipeline.metrics));
     let open = Rc::new(Cell::new(0usize));
     let drained = local.block_on(&runtime, async {
         tokio::task::spawn_local(worker.reaper.clone().run());

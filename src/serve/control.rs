@@ -19,6 +19,7 @@ use crate::lease::AnyLease;
 use crate::pipeline::Pipeline;
 use crate::pipeline::fence::{Fences, Parts};
 use crate::pipeline::forward::Budget;
+use crate::pipeline::refusal::CODES;
 use crate::pipeline::rules::RuleSet;
 use crate::store::embedded::Store;
 use crate::telemetry::metrics::Metrics;
@@ -63,7 +64,15 @@ impl Control {
         let mut signals = Signals::new().map_err(ServeError::Thread)?;
         admin::guard::check_exposure(&setup.admin)?;
         let reloadable = reloadable(&setup).map_err(|cause| ServeError::Secret { cause })?;
-        let rules = RuleSet::new(&setup.pipeline, setup.rules.clone(), setup.discards_torn, None)?;
+        // One lane for each thread of the data path, and one for this one.
+        let metrics = Arc::new(Metrics::new(threads + 1, CODES));
+        let rules = RuleSet::new(
+            &setup.pipeline,
+            setup.rules.clone(),
+            setup.discards_torn,
+            None,
+            &metrics,
+        )?;
         let (guards, hold_tail) = guards();
         let fences = Fences::new(Parts {
             lease: opened.lease.clone(),
@@ -73,12 +82,12 @@ impl Control {
             policy: rules.policy,
             quarantines: rules.quarantines(),
             guards,
+            metrics: Arc::clone(&metrics),
         });
         let leftovers =
             Leftovers::begin(opened.stores[0].clone(), fences.clone(), opened.incarnation, &rules)
                 .await
                 .map_err(OpenError)?;
-        let metrics = Arc::new(Metrics::new(threads + 1));
         let pipeline = Arc::new(Pipeline {
             rules: arc_swap::ArcSwap::from_pointee(rules),
             fences: fences.clone(),

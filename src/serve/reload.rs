@@ -25,8 +25,13 @@ pub(super) async fn reload(
         }
     };
     let before = shared.pipeline.rules.load_full();
-    let rules =
-        RuleSet::new(&setup.pipeline, setup.rules.clone(), setup.discards_torn, Some(&before));
+    let rules = RuleSet::new(
+        &setup.pipeline,
+        setup.rules.clone(),
+        setup.discards_torn,
+        Some(&before),
+        &shared.pipeline.metrics,
+    );
     let (rules, reloadable) = match (rules, reloadable(&setup)) {
         (Ok(rules), Ok(reloadable)) => (Arc::new(rules), reloadable),
         (Err(error), _) => {

@@ -175,6 +175,19 @@ impl Gate {
         }
     }
 
+    /// Whether something older is known that has to be over before an operation of `token`.
+    fn is_known_to_block(&self, token: Token) -> bool {
+        self.permits.values().any(|permit| permit.token < token)
+            || !self.foreign.is_empty()
+            || !self.holds.is_empty()
+            || !self.lost.is_empty()
+    }
+
+    /// Whether requests wait for something older to be over, rather than for the ledger's answer.
+    pub fn is_draining(&self) -> bool {
+        self.target().is_some_and(|token| self.is_known_to_block(token))
+    }
+
     fn ask_take(&mut self, now: Millis, token: Token, fresh: PermitId) {
         let state = if self.guards.take_first { State::Asking } else { State::Held };
         let permit = Permit { token, state, exchanges: 0, taint: Taint::Clear, idle_since: now };

@@ -253,6 +253,13 @@ impl Gate {
         self.waiting.len()
     }
 
+    /// Permits, ours and others' found by a look, under which an outcome is still unknown.
+    pub fn tainted(&self, now: Millis) -> usize {
+        let ours = self.permits.values().map(|permit| permit.taint);
+        let foreign = self.foreign.values().map(|foreign| foreign.taint);
+        ours.chain(foreign).filter(|taint| !taint.is_over(now)).count()
+    }
+
     /// How many exchanges are not settled.
     pub fn unsettled(&self) -> usize {
         self.exchanges.len()

@@ -9,6 +9,7 @@ use futures_util::task::AtomicWaker;
 use super::{Fences, Policy, Validated};
 use crate::core::Resource;
 use crate::core::gate::{Admitted, Commit, ExchangeId, Outcome};
+use crate::telemetry::metrics::{Event, Level, RuleCounters, Settled};
 
 /// An admitted request. Forwarding demands one, so the fence cannot be skipped.
 ///
@@ -20,6 +21,10 @@ pub struct Admission {
     policy: Policy,
     exchange: Option<ExchangeId>,
     touched: bool,
+    /// Past its commit point, and so in the metrics as in flight.
+    counted: bool,
+    /// Counts its outcome.
+    counters: Option<Arc<RuleCounters>>,
 }
 
 /// Tells a streaming exchange, on whichever thread it runs, that it was cut.
@@ -48,7 +53,14 @@ impl Admission {
             policy: *policy,
             exchange,
             touched: false,
+            counted: false,
+            counters: None,
         }
+    }
+
+    /// Its outcome will be counted for this rule.
+    pub fn belongs_to(&mut self, counters: &Arc<RuleCounters>) {
+        self.counters = Some(Arc::clone(counters));
     }
 
     /// The resource that was entered.
@@ -73,7 +85,11 @@ impl Admission {
         let commit = self.fences.with(&self.resource, |cell, now, _| {
             cell.gate.commit(now, exchange, validated.sent, age)
         });
-        self.touched |= commit == Commit::Go;
+        if commit == Commit::Go {
+            self.touched = true;
+            self.counted = true;
+            self.fences.0.metrics.raise(Level::InFlight);
+        }
         commit
     }
 
@@ -99,12 +115,31 @@ impl Admission {
 
     fn finish(&mut self, outcome: Outcome) {
         if let Some(exchange) = self.exchange.take() {
+            self.count(outcome);
             let releases = self.fences.with(&self.resource, |cell, now, fresh| {
                 cell.cuts.remove(&exchange);
                 let taint = cell.gate.settle(now, exchange, outcome, fresh);
                 cell.manifest.settle(now, exchange, taint)
             });
             self.fences.release(releases);
+        }
+    }
+
+    fn count(&mut self, outcome: Outcome) {
+        let metrics = &self.fences.0.metrics;
+        if std::mem::take(&mut self.counted) {
+            metrics.lower(Level::InFlight);
+        }
+        let settled = match outcome {
+            Outcome::NotSent => Settled::NotSent,
+            Outcome::Answered { .. } => Settled::Answered,
+            Outcome::Unknown => Settled::Unknown,
+        };
+        if settled == Settled::Unknown {
+            metrics.count(Event::Tainted);
+        }
+        if let Some(counters) = &self.counters {
+            counters.settle(settled);
         }
     }
 }

@@ -10,7 +10,8 @@ use super::admission::CutSignal;
 use super::reload::{Cargo, Manifest};
 use super::{Turned, Verdict};
 use crate::core::gate::{Action, Admitted, ExchangeId, Gate, Outcome, PermitId, Ticket};
-use crate::core::{Millis, Resource};
+use crate::core::{Millis, Resource, Token};
+use crate::telemetry::metrics::Level;
 
 /// A gate that holds nothing is kept this long for the next request, which then need not ask the ledger.
 const LINGER: Duration = Duration::from_secs(10);
@@ -32,6 +33,17 @@ pub(super) struct Cell {
     /// When the timers will wake this gate next; they may wake it earlier than needed, never later. None
     /// only while an answer of the ledger or a settlement is to come, which plans anew.
     pub wake_at: Option<Millis>,
+    /// How long a takeover takes.
+    pub takeover: Takeover,
+    /// Waiting requests and tainted permits, as far as the metrics know of them.
+    shown: [i64; 2],
+}
+
+/// Times a takeover: from the first request above the mark to the first that is admitted.
+#[derive(Default)]
+pub(super) struct Takeover {
+    pending: Option<(Token, Millis)>,
+    finished: Option<Duration>,
 }
 
 // === impl Shard ===
@@ -45,6 +57,8 @@ impl Shard {
             manifest: Manifest::default(),
             cuts: HashMap::new(),
             wake_at: None,
+            takeover: Takeover::default(),
+            shown: [0; 2],
         })
     }
 }
@@ -68,6 +82,7 @@ impl Cell {
             for action in actions {
                 match action {
                     Action::Admit { ticket, admitted } => {
+                        self.takeover.admitted(now, self.gate.mark());
                         self.tell(now, ticket, Ok(admitted), &fresh)
                     }
                     Action::Refuse { ticket, why } => {
@@ -106,6 +121,18 @@ impl Cell {
         self.gate.leave(ticket);
     }
 
+    /// What changed in the metrics since the last call.
+    pub fn gauge(&mut self, now: Millis) -> [(Level, i64); 2] {
+        let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
+        let waiting = if self.gate.is_draining() { self.gate.waiting() } else { 0 };
+        let shown = [count(waiting), count(self.gate.tainted(now))];
+        let before = std::mem::replace(&mut self.shown, shown);
+        [
+            (Level::DrainsWaiting, shown[0] - before[0]),
+            (Level::TaintedPermits, shown[1] - before[1]),
+        ]
+    }
+
     fn tell(
         &mut self,
         now: Millis,
@@ -126,5 +153,54 @@ impl Cell {
                 self.manifest.add(exchange, cargo);
             }
         }
+    }
+}
+
+// === impl Takeover ===
+
+impl Takeover {
+    /// A request above the mark has begun to wait.
+    pub fn begin(&mut self, now: Millis, token: Token, mark: Option<Token>) {
+        let known = self.pending.is_some_and(|(pending, _)| pending >= token);
+        if !known && mark.is_none_or(|mark| mark < token) {
+            self.pending = Some((token, now));
+        }
+    }
+
+    /// A waiting request was admitted; its token is the mark.
+    fn admitted(&mut self, now: Millis, mark: Option<Token>) {
+        if let Some((token, began)) = self.pending
+            && mark >= Some(token)
+        {
+            self.finished = Some(began.until(now));
+            self.pending = None;
+        }
+    }
+
+    /// How long it took, once, when it is over.
+    pub fn take_finished(&mut self) -> Option<Duration> {
+        self.finished.take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_takeover_lasts_from_the_first_request_above_the_mark_to_the_first_admitted() {
+        let token = |n| Token::new(n).unwrap();
+        let mut takeover = Takeover::default();
+        takeover.begin(Millis(10), token(2), Some(token(1)));
+        takeover.begin(Millis(20), token(2), Some(token(1)));
+        takeover.admitted(Millis(30), Some(token(1)));
+        assert_eq!(takeover.take_finished(), None, "admitted under the old token");
+        takeover.admitted(Millis(40), Some(token(2)));
+        assert_eq!(takeover.take_finished(), Some(Duration::from_millis(30)));
+        takeover.admitted(Millis(50), Some(token(2)));
+        assert_eq!(takeover.take_finished(), None, "only the first counts");
+        takeover.begin(Millis(60), token(2), Some(token(2)));
+        takeover.admitted(Millis(70), Some(token(2)));
+        assert_eq!(takeover.take_finished(), None, "the mark was there already");
     }
 }

@@ -37,6 +37,7 @@ use crate::core::{Millis, Resource, Token};
 use crate::lease::AnyLease;
 use crate::ledger::AnyLedger;
 use crate::telemetry::clock;
+use crate::telemetry::metrics::{Metrics, Step};
 use cell::{Cell, Shard};
 use timers::Timers;
 
@@ -82,6 +83,7 @@ struct Inner {
     /// What holds up every resource, if anything does.
     hold_on_all: Mutex<Option<hold::HoldOnAll>>,
     timers: Arc<Timers>,
+    metrics: Arc<Metrics>,
 }
 
 /// What holds where no rule is named.
@@ -106,6 +108,8 @@ pub struct Parts {
     pub quarantines: Quarantines,
     /// The rules to keep; [`Guards::ALL`] wherever something is at stake.
     pub guards: Guards,
+    /// Where waits, taints and takeovers are counted.
+    pub metrics: Arc<Metrics>,
 }
 
 // === impl Fences ===
@@ -114,7 +118,8 @@ impl Fences {
     /// Fences over a backend and a ledger. Call it in the control runtime: its tasks carry out what
     /// gates ask for, and wake them when time is up.
     pub fn new(parts: Parts) -> Fences {
-        let Parts { lease, ledger, timeout, incarnation, policy, quarantines, guards } = parts;
+        let Parts { lease, ledger, timeout, incarnation, policy, quarantines, guards, metrics } =
+            parts;
         let timers = Arc::<Timers>::default();
         let fences = Fences(Arc::new(Inner {
             lease,
@@ -131,6 +136,7 @@ impl Fences {
             generation: AtomicU64::new(1),
             hold_on_all: Mutex::default(),
             timers: Arc::clone(&timers),
+            metrics,
         }));
         let weak = Arc::downgrade(&fences.0);
         tokio::spawn(timers::run(weak, timers));
@@ -140,6 +146,7 @@ impl Fences {
     /// Enters the fence with a validated token: raises the mark, waits until no older operation is
     /// left, takes a permit if it is a write. From memory if that was done before for this token.
     ///
+    /// * `validated` — the validation of `token`.
     /// * `cargo` — what a write writes; a read has none.
     ///
     /// # Errors
@@ -154,6 +161,7 @@ impl Fences {
         token: Token,
         policy: &Policy,
         kind: Kind,
+        validated: Validated,
         cargo: Cargo,
     ) -> Result<Admission, Turned> {
         let ticket = Ticket(self.0.serial.fetch_add(1, Ordering::Relaxed));
@@ -181,6 +189,9 @@ impl Fences {
                 Entry::Admitted(Admitted::Pass) => Ok(Ok(Admitted::Pass)),
                 Entry::Denied(denied) => Ok(Err(Turned::Denied(denied))),
                 Entry::Waiting => {
+                    if validated.mark.is_some_and(|mark| mark < token) {
+                        cell.takeover.begin(now, token, cell.gate.mark());
+                    }
                     let (sender, receiver) = oneshot::channel();
                     cell.waiting.insert(ticket, sender);
                     cell.cargo.insert(ticket, cargo.take().unwrap_or_default());
@@ -219,10 +230,10 @@ impl Fences {
     ) -> Result<(), Refusal> {
         let policy = Policy { drain_wait: wait, ..self.policy() };
         loop {
-            self.validate(resource, token, &policy).await?;
+            let validated = self.validate(resource, token, &policy).await?;
             let generation = self.0.generation.load(Ordering::SeqCst);
             let cargo = Cargo { generation, ..Cargo::default() };
-            match self.enter(resource, token, &policy, Kind::Pass, cargo).await {
+            match self.enter(resource, token, &policy, Kind::Pass, validated, cargo).await {
                 Ok(_) => return Ok(()),
                 Err(Turned::Refused(refusal)) => return Err(refusal),
                 // The reload is under way on another thread.
@@ -318,6 +329,7 @@ impl Fences {
         let cell = shard.cell(resource, || self.new_gate(resource, now, fresh));
         let result = step(cell, now, fresh);
         let (todo, wake) = cell.drain(now, || self.fresh());
+        self.publish(cell, now);
         drop(shard);
         self.follow(resource, todo, wake);
         result
@@ -330,6 +342,16 @@ impl Fences {
         }
         for action in todo {
             self.carry_out(resource, action);
+        }
+    }
+
+    /// Tells the metrics what a step changed. A few relaxed adds, and none in the steady state.
+    fn publish(&self, cell: &mut Cell, now: Millis) {
+        for (level, by) in cell.gauge(now).into_iter().filter(|(_, by)| *by != 0) {
+            self.0.metrics.shift(level, by);
+        }
+        if let Some(took) = cell.takeover.take_finished() {
+            self.0.metrics.record(Step::Takeover, took);
         }
     }
 

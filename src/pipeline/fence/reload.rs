@@ -9,6 +9,7 @@ use super::cell::Cell;
 use super::{Fences, Turned, lock};
 use crate::core::gate::{ExchangeId, HoldId, Taint};
 use crate::core::{Millis, Resource};
+use crate::telemetry::clock;
 
 /// What an admitted write writes, to see which resource its keys belong to after a reload.
 #[derive(Clone, Debug, Default)]
@@ -93,6 +94,7 @@ impl Fences {
         for shard in &self.0.shards {
             for (resource, cell) in &mut lock(shard).cells {
                 reroute_waiting(cell);
+                self.publish(cell, clock::monotonic());
                 for (exchange, cargo) in cell.manifest.pending() {
                     let others = owners(cargo, resource, &owner).into_iter();
                     moved.extend(others.map(|other| (resource.clone(), exchange, other)));

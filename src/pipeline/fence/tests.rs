@@ -35,6 +35,7 @@ fn setup() -> Setup {
         policy: POLICY,
         quarantines: Quarantines::new(POLICY.settle_after, Vec::new()),
         guards: Guards::ALL,
+        metrics: Arc::new(Metrics::new(1, &[])),
     });
     Setup { fences, _dir: dir }
 }
@@ -52,7 +53,7 @@ fn cargo(generation: u64, key: &str) -> Cargo {
 }
 
 fn validated() -> Validated {
-    Validated { sent: clock::monotonic() }
+    Validated { sent: clock::monotonic(), mark: None }
 }
 
 fn poll_once<T>(future: std::pin::Pin<&mut impl Future<Output = T>>) -> Poll<T> {
@@ -72,11 +73,14 @@ async fn until(what: &str, mut fact: impl FnMut() -> bool) {
 async fn a_waiter_that_leaves_in_the_moment_of_its_admission_leaves_nothing_behind() {
     let Setup { fences, _dir } = setup();
     let wal = resource("wal");
-    let mut old =
-        fences.enter(&wal, token(1), &POLICY, Kind::Write, cargo(1, "k")).await.expect("admitted");
+    let mut old = fences
+        .enter(&wal, token(1), &POLICY, Kind::Write, validated(), cargo(1, "k"))
+        .await
+        .expect("admitted");
     assert_eq!(old.commit(validated()), Commit::Go);
     {
-        let mut new = pin!(fences.enter(&wal, token(2), &POLICY, Kind::Write, cargo(1, "k")));
+        let mut new =
+            pin!(fences.enter(&wal, token(2), &POLICY, Kind::Write, validated(), cargo(1, "k")));
         assert!(poll_once(new.as_mut()).is_pending());
         until("the new one waits", || fences.in_memory(&wal).mark == Some(token(2))).await;
         old.settle(Outcome::Answered { applied: true });
@@ -86,7 +90,10 @@ async fn a_waiter_that_leaves_in_the_moment_of_its_admission_leaves_nothing_behi
     }
     assert_eq!(fences.unsettled(), 0);
     // The next holder is not held up.
-    fences.enter(&wal, token(3), &POLICY, Kind::Write, cargo(1, "k")).await.expect("admitted");
+    fences
+        .enter(&wal, token(3), &POLICY, Kind::Write, validated(), cargo(1, "k"))
+        .await
+        .expect("admitted");
 }
 
 #[tokio::test]
@@ -97,18 +104,25 @@ async fn nobody_enters_under_the_new_rules_before_every_hold_is_in_place() {
         .map(|at| resource(&format!("new-{at}")))
         .find(|new| !std::ptr::eq(fences.shard(new), fences.shard(&old)))
         .expect("one of another shard");
-    let mut writing =
-        fences.enter(&old, token(1), &POLICY, Kind::Write, cargo(1, "k")).await.expect("admitted");
+    let mut writing = fences
+        .enter(&old, token(1), &POLICY, Kind::Write, validated(), cargo(1, "k"))
+        .await
+        .expect("admitted");
     assert_eq!(writing.commit(validated()), Commit::Go);
     // So that it would be admitted from memory.
-    fences.enter(&new, token(1), &POLICY, Kind::Pass, cargo(1, "x")).await.expect("admitted");
+    fences
+        .enter(&new, token(1), &POLICY, Kind::Pass, validated(), cargo(1, "x"))
+        .await
+        .expect("admitted");
     fences.adopt(2, |_, key| {
         assert_eq!(key, "k");
-        let early = pin!(fences.enter(&new, token(1), &POLICY, Kind::Pass, cargo(2, "k")));
+        let early =
+            pin!(fences.enter(&new, token(1), &POLICY, Kind::Pass, validated(), cargo(2, "k")));
         assert!(matches!(poll_once(early), Poll::Ready(Err(Turned::Rerouted))));
         Some(new.clone())
     });
-    let mut next = pin!(fences.enter(&new, token(1), &POLICY, Kind::Pass, cargo(2, "k")));
+    let mut next =
+        pin!(fences.enter(&new, token(1), &POLICY, Kind::Pass, validated(), cargo(2, "k")));
     assert!(poll_once(next.as_mut()).is_pending(), "it waits for the write under the old rules");
     writing.settle(Outcome::Answered { applied: true });
     next.await.expect("admitted");
@@ -119,7 +133,8 @@ async fn a_reload_forgets_what_those_wanted_that_waited() {
     let Setup { fences, _dir } = setup();
     let wal = resource("wal");
     fences.with(&wal, |cell, _, _| cell.gate.hold(HoldId(1)));
-    let mut waiting = pin!(fences.enter(&wal, token(1), &POLICY, Kind::Write, cargo(1, "k")));
+    let mut waiting =
+        pin!(fences.enter(&wal, token(1), &POLICY, Kind::Write, validated(), cargo(1, "k")));
     assert!(poll_once(waiting.as_mut()).is_pending());
     fences.adopt(2, |_, _| None);
     assert!(matches!(waiting.await, Err(Turned::Rerouted)));
@@ -137,7 +152,8 @@ async fn plans_that_were_overtaken_do_not_breed() {
     });
     for millis in (100..200).rev() {
         let policy = Policy { drain_wait: Duration::from_millis(millis), ..POLICY };
-        let mut waiting = pin!(fences.enter(&wal, token(1), &policy, Kind::Pass, cargo(1, "k")));
+        let mut waiting =
+            pin!(fences.enter(&wal, token(1), &policy, Kind::Pass, validated(), cargo(1, "k")));
         assert!(poll_once(waiting.as_mut()).is_pending());
     }
     assert!(fences.0.timers.len() > 50);

@@ -12,6 +12,8 @@ use crate::telemetry::clock;
 pub struct Validated {
     /// When its read was *sent*, on the monotonic clock.
     pub sent: Millis,
+    /// The mark before that; `None` if there was none.
+    pub mark: Option<Token>,
 }
 
 // === impl Fences ===
@@ -71,8 +73,8 @@ impl Fences {
         }
         let resource = || resource.clone();
         match validation.verdict {
-            Verdict::Live => Ok(Validated { sent }),
-            Verdict::Expired if !policy.require_live => Ok(Validated { sent }),
+            Verdict::Live => Ok(Validated { sent, mark }),
+            Verdict::Expired if !policy.require_live => Ok(Validated { sent, mark }),
             Verdict::Expired => {
                 Err(Refusal::LeaseExpired { resource: resource(), presented: token })
             }

@@ -8,6 +8,7 @@ use http_body::Body;
 use tokio::time::Instant;
 
 use super::answer::{NoHead, head};
+use super::write::timed;
 use super::{Failed, Forward};
 use crate::pipeline::body::{DownBody, ReadBody, StreamControl, Tail, UpBody, Whole};
 use crate::pipeline::classify::BodyKind;
@@ -56,14 +57,17 @@ pub async fn read(
     let mut sending = Box::pin(connection.sender.send_request(forward.request(body)));
     // For an upload the time counts from its end; until then its own pauses are bounded.
     let patience = upstream.answer_timeout;
-    let answer = loop {
-        let before = control.as_ref().map_or(0, StreamControl::pieces);
-        match head(&mut connection, &mut sending, Instant::now() + patience).await {
-            Err(NoHead::TimedOut)
-                if control.as_ref().is_some_and(|control| control.pieces() > before) => {}
-            answer => break answer,
+    let answer = timed(&forward, async {
+        loop {
+            let before = control.as_ref().map_or(0, StreamControl::pieces);
+            match head(&mut connection, &mut sending, Instant::now() + patience).await {
+                Err(NoHead::TimedOut)
+                    if control.as_ref().is_some_and(|control| control.pieces() > before) => {}
+                answer => break answer,
+            }
         }
-    };
+    })
+    .await;
     drop(sending);
     let unread =
         |control: &Option<StreamControl>| control.as_ref().and_then(StreamControl::reclaim);

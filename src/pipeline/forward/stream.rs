@@ -14,7 +14,7 @@ use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep};
 
 use super::answer::{NoHead, Reply, head, poll_head, read, read_whole};
-use super::write::{Fenced, conclude, finish};
+use super::write::{Fenced, conclude, finish, timed};
 use super::{Failed, Forward};
 use crate::core::gate::Outcome;
 use crate::pipeline::body::{Broken, DownBody, Progress, StreamControl, Tail};
@@ -138,7 +138,7 @@ pub(super) async fn stream(
             Ok(()) => {
                 control.release();
                 let deadline = Instant::now() + upstream.answer_timeout;
-                let answer = head(&mut connection, &mut sending, deadline).await;
+                let answer = timed(&forward, head(&mut connection, &mut sending, deadline)).await;
                 drop(sending);
                 return finish(forward, fenced, connection, answer, deadline).await;
             }

@@ -23,6 +23,8 @@ use crate::pipeline::refusal::Refusal;
 use crate::pipeline::respond::clean;
 use crate::pipeline::settle::{Answer, Stage, settle};
 use crate::pipeline::upstream::{Checkout, Connection};
+use crate::telemetry::clock::Started;
+use crate::telemetry::metrics::Step;
 
 /// Bodies up to this size are withheld whole, their head included.
 pub(super) const WHOLE: u64 = 64 << 10;
@@ -184,9 +186,23 @@ async fn whole(
     let request = forward.request(body);
     let answer = {
         let mut sending = std::pin::pin!(connection.sender.send_request(request));
-        head(&mut connection, &mut sending, deadline).await
+        timed(&forward, head(&mut connection, &mut sending, deadline)).await
     };
     finish(forward, fenced, connection, answer, deadline).await
+}
+
+/// Times the wait for the head of an answer, from when the last bytes are handed over; one that does not
+/// come is not counted.
+pub(super) async fn timed<T, E>(
+    forward: &Forward,
+    answer: impl Future<Output = Result<T, E>>,
+) -> Result<T, E> {
+    let started = Started::now();
+    let answer = answer.await;
+    if answer.is_ok() {
+        forward.worker.metrics.time(Step::Upstream, started);
+    }
+    answer
 }
 
 /// Checks the framing of a whole body.

@@ -4,6 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::os::fd::RawFd;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use std::{future::Future, pin::Pin};
@@ -16,6 +17,7 @@ use super::{ConnectError, Endpoint, UpstreamIo};
 use crate::core::Millis;
 use crate::pipeline::body::UpBody;
 use crate::telemetry::clock;
+use crate::telemetry::metrics::{Event, Metrics};
 
 /// One connection to a store. Its owner polls it, inside the task of the request it serves.
 pub struct Connection {
@@ -38,9 +40,9 @@ pub enum Checkout {
 }
 
 /// Idle connections, last used first.
-#[derive(Default)]
 pub struct Pool {
     idle: RefCell<Vec<Connection>>,
+    metrics: Arc<Metrics>,
 }
 
 /// A write takes a new connection rather than one idle for longer than this, if that is cheap.
@@ -92,6 +94,11 @@ impl Connection {
 // === impl Pool ===
 
 impl Pool {
+    /// A pool without connections.
+    pub fn new(metrics: Arc<Metrics>) -> Pool {
+        Pool { idle: RefCell::default(), metrics }
+    }
+
     /// An idle connection, or a new one.
     ///
     /// # Errors
@@ -111,8 +118,10 @@ impl Pool {
         };
         while let Some(mut connection) = self.take(most) {
             if connection.is_quiet() {
+                self.metrics.count(Event::UpstreamReused);
                 return Ok(connection);
             }
+            self.metrics.count(Event::UpstreamDiscarded);
         }
         let abort = Rc::new(Cell::new(false));
         let io = endpoint.connect(connect_timeout, Rc::clone(&abort)).await?;
@@ -123,6 +132,7 @@ impl Pool {
             .handshake(TokioIo::new(io))
             .await
             .map_err(|error| ConnectError::Io(std::io::Error::other(error)))?;
+        self.metrics.count(Event::UpstreamMade);
         Ok(Connection { sender, driver, abort, descriptor, idle_since: clock::monotonic() })
     }
 
@@ -136,12 +146,15 @@ impl Pool {
     /// Keeps a connection whose request was completely sent and completely answered.
     pub fn put(&self, mut connection: Connection) {
         connection.calm();
-        if !connection.sender.is_ready() {
+        // hyper says that it takes another request only when it is polled after an answer's end.
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        if connection.poll(&mut cx).is_ready() || !connection.sender.is_ready() {
             return;
         }
         let mut idle = self.idle.borrow_mut();
         if idle.len() >= MOST_IDLE {
             idle.remove(0);
+            self.metrics.count(Event::UpstreamDiscarded);
         }
         connection.idle_since = clock::monotonic();
         idle.push(connection);
@@ -150,7 +163,13 @@ impl Pool {
     /// Closes what has been idle for longer than `idle_timeout`.
     pub fn prune(&self, idle_timeout: Duration) {
         let now = clock::monotonic();
-        self.idle.borrow_mut().retain(|connection| connection.idle_since + idle_timeout >= now);
+        self.idle.borrow_mut().retain(|connection| {
+            let young = connection.idle_since + idle_timeout >= now;
+            if !young {
+                self.metrics.count(Event::UpstreamDiscarded);
+            }
+            young
+        });
     }
 
     /// How many are idle.

@@ -287,7 +287,7 @@ impl Server {
             fences: gate.clone(),
             listen: vec![address.into()],
             readiness: readiness.clone(),
-            metrics: Arc::new(Metrics::new(1)),
+            metrics: Arc::new(Metrics::new(1, &[])),
             reloadable: Server::reloadable(tokens),
             subscribe: Some(Arc::new(move |_, after| Subscription {
                 backlog: after.map(|id| event(id + 1, "wal/old")).into_iter().collect(),
