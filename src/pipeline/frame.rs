@@ -5,7 +5,7 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Uri, Version};
 
 use super::refusal::Refusal;
-use super::token::{FENCING_TOKEN, UNDERSCORE_TWIN};
+use super::token::{FENCING_TOKEN, UNDERSCORE_TWIN, announces_token};
 
 /// Fields that concern one connection only and never go on.
 ///
@@ -160,12 +160,7 @@ pub fn prepare(headers: &mut HeaderMap, framed: &Framed, keep_token: bool) {
         headers.remove(FENCING_TOKEN);
     }
     headers.remove(UNDERSCORE_TWIN);
-    let names_token = |value: &http::HeaderValue| {
-        value.to_str().is_ok_and(|names| {
-            names.split(',').any(|name| name.trim().eq_ignore_ascii_case("fencing-token"))
-        })
-    };
-    if headers.get_all(TRAILER).iter().any(names_token) {
+    if announces_token(headers) {
         headers.remove(TRAILER);
     }
 }

@@ -48,6 +48,16 @@ pub fn is_signed(headers: &HeaderMap, query: Option<&str>) -> bool {
     header.is_some_and(named) || query.is_some_and(|list| named(&list))
 }
 
+/// Whether `Trailer` announces a token: it is never one, and no side shall look for it.
+pub fn announces_token(headers: &HeaderMap) -> bool {
+    let names_it = |value: &http::HeaderValue| {
+        value.to_str().is_ok_and(|names| {
+            names.split(',').any(|name| name.trim().eq_ignore_ascii_case("fencing-token"))
+        })
+    };
+    headers.get_all(http::header::TRAILER).iter().any(names_it)
+}
+
 #[cfg(test)]
 mod tests {
     use http::HeaderValue;
@@ -94,6 +104,16 @@ mod tests {
         let mut twin = HeaderMap::new();
         twin.insert("fencing_token", HeaderValue::from_static("3"));
         assert_eq!(carried(&twin), Ok(None));
+    }
+
+    #[test]
+    fn a_token_announced_as_trailer_is_noticed() {
+        for (names, want) in [("x-a, Fencing-Token", true), ("fencing-token-2", false), ("", false)]
+        {
+            let mut headers = HeaderMap::new();
+            headers.insert(http::header::TRAILER, HeaderValue::from_static(names));
+            assert_eq!(announces_token(&headers), want, "{names}");
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@ use hyper::body::Incoming;
 use tokio::sync::mpsc;
 
 use super::up::StreamControl;
+use crate::pipeline::token::{FENCING_TOKEN, UNDERSCORE_TWIN, announces_token};
 use crate::pipeline::upstream::Connection;
 use crate::pipeline::worker::{PoolRef, Worker};
 
@@ -159,10 +160,13 @@ fn clean(frame: Frame<Bytes>) -> Frame<Bytes> {
     }
 }
 
-/// Takes the token off an answer.
+/// Takes the token off an answer, and off what it announces as trailers.
 pub(in crate::pipeline) fn strip_token(headers: &mut HeaderMap) {
-    headers.remove(crate::pipeline::token::FENCING_TOKEN);
-    headers.remove(crate::pipeline::token::UNDERSCORE_TWIN);
+    headers.remove(FENCING_TOKEN);
+    headers.remove(UNDERSCORE_TWIN);
+    if announces_token(headers) {
+        headers.remove(http::header::TRAILER);
+    }
 }
 
 impl Body for DownBody {
