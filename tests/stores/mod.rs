@@ -1,5 +1,7 @@
 //! Real stores and real clients behind a gate.
 
+/// What goes through unharmed: answers, bodies, signatures.
+mod fidelity;
 /// Who may write after a takeover: puts, deletes, batches, uploads in parts, copies.
 mod takeover;
 /// Uploads that the lease overtakes.

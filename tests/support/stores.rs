@@ -162,6 +162,7 @@ fn start_seaweedfs() -> Option<Store> {
         "-master.telemetry=false",
         "-s3",
         "-s3.config=s3.json",
+        "-s3.domainName=s3.test",
         "-s3.localSocket=s3.sock",
         "-filer.localSocket=filer.sock",
     ]
