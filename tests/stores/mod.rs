@@ -2,6 +2,8 @@
 
 /// What goes through unharmed: answers, bodies, signatures.
 mod fidelity;
+/// Keys, byte for byte, and every other spelling of them.
+mod keys;
 /// Who may write after a takeover: puts, deletes, batches, uploads in parts, copies.
 mod takeover;
 /// Uploads that the lease overtakes.
