@@ -1,5 +1,7 @@
 //! Real stores and real clients behind a gate.
 
+/// Batch deletes and how they are written.
+mod batches;
 /// What goes through unharmed: answers, bodies, signatures.
 mod fidelity;
 /// Keys, byte for byte, and every other spelling of them.

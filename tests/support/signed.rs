@@ -325,7 +325,7 @@ pub fn crc32(bytes: &[u8]) -> u32 {
 }
 
 /// Standard alphabet, padded.
-pub fn base64(bytes: &[u8]) -> String {
+fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     bytes.chunks(3).fold(String::new(), |mut text, three| {
         let value = three.iter().fold(0_u32, |value, &byte| value << 8 | u32::from(byte));
