@@ -1,15 +1,13 @@
 //! T11: `kill -9` at any moment under load; afterwards nothing acknowledged is lost, nothing stale passes.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use super::{applied, fence, json, number, overtake, put, write_in_flight};
-use crate::support::clients::Answer;
+use super::{applied, ask, call, fence, json, number, overtake, put, write_in_flight};
 use crate::support::gate::Gate;
 use crate::support::raw_client::request;
 use crate::support::raw_store::RawStore;
-use crate::support::wait::{DEADLINE, long};
+use crate::support::wait::long;
 
 const SETTLE: Duration = Duration::from_secs(1);
 const RULES: &str = "[[rule]]\nmatch = \"load/{n}/**\"\nresource = \"load/{n}\"\n\
@@ -32,30 +30,11 @@ struct Writer {
     stale_refused: usize,
 }
 
-/// Sends one request on a connection of its own; `None` if the server died before it had answered.
-fn call(to: SocketAddr, bytes: &[u8]) -> Option<Answer> {
-    let mut stream = TcpStream::connect(to).ok()?;
-    stream.set_read_timeout(Some(DEADLINE)).unwrap();
-    stream.write_all(bytes).ok()?;
-    let mut all = Vec::new();
-    stream.read_to_end(&mut all).ok()?;
-    let end = all.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
-    let mut answer = Answer::parse_head(&all[..end]);
-    answer.body = all.split_off(end);
-    let length: usize = answer.header("content-length").map_or(0, |value| value.parse().unwrap());
-    (answer.body.len() == length).then_some(answer)
-}
-
 fn write(to: SocketAddr, path: &str, token: u64) -> Option<u16> {
     let header = format!("Fencing-Token: {token}");
     let headers = [header.as_str(), "Connection: close"];
     let body = token.to_string();
     Some(call(to, &request("PUT", path, "localhost", &headers, body.as_bytes()))?.status)
-}
-
-fn ask(to: SocketAddr, path: &str, body: &serde_json::Value) -> Option<Answer> {
-    let headers = ["Content-Type: application/json", "Connection: close"];
-    call(to, &request("POST", path, "localhost", &headers, body.to_string().as_bytes()))
 }
 
 // === impl Writer ===

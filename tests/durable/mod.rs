@@ -4,6 +4,10 @@ mod clocks;
 mod crash;
 mod remap;
 mod restore;
+mod trouble;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 
 use serde_json::Value;
 
@@ -76,4 +80,24 @@ fn applied(store: &RawStore, path: &str) -> Vec<u64> {
     let line = format!("PUT {path}");
     let bodies = store.applied().into_iter().filter(|(what, _)| *what == line);
     bodies.map(|(_, body)| String::from_utf8(body).unwrap().parse().unwrap()).collect()
+}
+
+/// Sends one request on a connection of its own; `None` if the server died before it had answered.
+fn call(to: SocketAddr, bytes: &[u8]) -> Option<Answer> {
+    let mut stream = TcpStream::connect(to).ok()?;
+    stream.set_read_timeout(Some(DEADLINE)).unwrap();
+    stream.write_all(bytes).ok()?;
+    let mut all = Vec::new();
+    stream.read_to_end(&mut all).ok()?;
+    let end = all.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
+    let mut answer = Answer::parse_head(&all[..end]);
+    answer.body = all.split_off(end);
+    let length: usize = answer.header("content-length").map_or(0, |value| value.parse().unwrap());
+    (answer.body.len() == length).then_some(answer)
+}
+
+/// A POST with a JSON body to the admin side.
+fn ask(to: SocketAddr, path: &str, body: &serde_json::Value) -> Option<Answer> {
+    let headers = ["Content-Type: application/json", "Connection: close"];
+    call(to, &request("POST", path, "localhost", &headers, body.to_string().as_bytes()))
 }

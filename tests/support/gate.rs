@@ -156,8 +156,7 @@ impl Builder {
         let dir = TempDir::with_prefix("fencegate-gate-").unwrap();
         fs::write(dir.path().join("fencegate.toml"), self.text(address(), address())).unwrap();
         let process = serve(dir.path(), &self.under, &self.env);
-        let status = process.wait_exit(wait::DEADLINE);
-        (status, process.lines().join("\n"))
+        process.wait_end(wait::DEADLINE)
     }
 
     /// The configuration file.
@@ -370,6 +369,14 @@ impl Gate {
     /// Waits until it has ended.
     pub fn wait_exit(&self, deadline: Duration) -> ExitStatus {
         self.process.wait_exit(deadline)
+    }
+
+    /// Starts it the same way as it was, expecting it to refuse; its exit status and what it said.
+    #[track_caller]
+    pub fn restart_refused(&mut self) -> (ExitStatus, String) {
+        self.sigkill();
+        self.process = serve(self.dir.path(), &self.under, &self.env);
+        self.process.wait_end(wait::DEADLINE)
     }
 
     /// Starts it again on the same addresses and files, killing it first if it still runs.

@@ -61,6 +61,8 @@ pub struct Process {
     child: Mutex<Child>,
     pid: Pid,
     lines: Arc<Lines>,
+    /// What reads its stdout and its stderr.
+    readers: Mutex<Vec<thread::JoinHandle<()>>>,
 }
 
 #[derive(Default)]
@@ -87,10 +89,18 @@ impl Process {
         let mut child = spawn(command)
             .unwrap_or_else(|error| panic!("{name}: cannot start {program}: {error}"));
         let lines = Arc::new(Lines::default());
-        follow(child.stdout.take().expect("piped above"), &lines);
-        follow(child.stderr.take().expect("piped above"), &lines);
+        let readers = vec![
+            follow(child.stdout.take().expect("piped above"), &lines),
+            follow(child.stderr.take().expect("piped above"), &lines),
+        ];
         let pid = Pid::from_raw(child.id().try_into().expect("a pid fits"));
-        Process { name: name.to_owned(), child: Mutex::new(child), pid, lines }
+        Process {
+            name: name.to_owned(),
+            child: Mutex::new(child),
+            pid,
+            lines,
+            readers: Mutex::new(readers),
+        }
     }
 
     /// Its process id.
@@ -116,6 +126,15 @@ impl Process {
         wait::try_wait_for_some(deadline, || self.exited()).unwrap_or_else(|| {
             panic!("{} did not end within {deadline:?}\n{}", self.name, self.tail())
         })
+    }
+
+    /// Waits until it ends and all that it wrote has been read.
+    pub fn wait_end(&self, deadline: Duration) -> (ExitStatus, String) {
+        let status = self.wait_exit(deadline);
+        for reader in self.readers.lock().unwrap().drain(..) {
+            reader.join().unwrap();
+        }
+        (status, self.lines().join("\n"))
     }
 
     /// Every line so far, stdout and stderr mixed in the order read.
@@ -193,14 +212,14 @@ pub fn lasting_dir(prefix: &str) -> PathBuf {
     dir
 }
 
-fn follow(stream: impl Read + Send + 'static, lines: &Arc<Lines>) {
+fn follow(stream: impl Read + Send + 'static, lines: &Arc<Lines>) -> thread::JoinHandle<()> {
     let lines = Arc::clone(lines);
     thread::spawn(move || {
         for line in BufReader::new(stream).split(b'\n').map_while(Result::ok) {
             lines.all.lock().unwrap().push(String::from_utf8_lossy(&line).into_owned());
             lines.more.notify_all();
         }
-    });
+    })
 }
 
 /// A port on 127.0.0.1 that is free now and that no other caller in this process got.

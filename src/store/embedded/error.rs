@@ -50,7 +50,7 @@ pub enum StoreError {
         known: u64,
     },
     /// The file system refused something.
-    #[error("cannot {doing} {}; see the cause", path.display())]
+    #[error("cannot {doing} {}; {}", path.display(), remedy(cause))]
     Io {
         /// What was tried.
         doing: &'static str,
@@ -78,6 +78,27 @@ pub enum StoreError {
         /// The file.
         path: PathBuf,
     },
+}
+
+/// What to do about a refusal of the file system.
+fn remedy(cause: &SharedCause) -> &'static str {
+    let cause: &(dyn std::error::Error + 'static) = &**cause;
+    let redb = cause.downcast_ref::<redb::Error>();
+    let io = match redb {
+        Some(redb::Error::Io(io)) => Some(io),
+        _ => cause.downcast_ref::<std::io::Error>(),
+    };
+    use std::io::ErrorKind::*;
+    match io.map(std::io::Error::kind) {
+        Some(NotFound) => "make its directory, or name another path",
+        Some(PermissionDenied | ReadOnlyFilesystem) => {
+            "let this user write to the file, its directory, and the files beside it"
+        }
+        Some(StorageFull | QuotaExceeded | FileTooLarge) => "free space, then start again",
+        Some(AlreadyExists) => "name another path, or move what is there away",
+        Some(IsADirectory | NotADirectory | InvalidInput) => "name a file",
+        _ => "see the cause",
+    }
 }
 
 // === impl StoreError ===
