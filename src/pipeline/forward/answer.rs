@@ -145,6 +145,16 @@ pub async fn judged(
     Answer::Complete(status, verdict)
 }
 
+/// Doubts a success to a request whose tail was handed over but has not left: its store cannot have got it.
+pub fn doubted(connection: &Connection, answer: Answer) -> Answer {
+    match answer {
+        Answer::Complete(status, _) if status.is_success() && connection.has_lost() => {
+            Answer::Garbled
+        }
+        answer => answer,
+    }
+}
+
 /// Keeps what has to be judged of a long answer.
 pub struct Judge {
     kind: AnswerKind,

@@ -11,7 +11,7 @@ use http_body::Body;
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
-use super::answer::{Judge, NoHead, Reply, announced, frame, head, read};
+use super::answer::{Judge, NoHead, Reply, announced, doubted, frame, head, read};
 use super::collect::{Collected, Stopped, collect};
 use super::{Failed, Forward};
 use crate::core::gate::{Commit, Outcome};
@@ -245,7 +245,15 @@ pub(super) async fn finish(
         }
         Ok(response) => response,
     };
-    match read(&mut connection, response, forward.operation.answer, deadline).await {
+    let reply = match read(&mut connection, response, forward.operation.answer, deadline).await {
+        Reply::Read(answer, response) => {
+            let answer = doubted(&connection, answer);
+            let response = response.filter(|_| answer != Answer::Garbled);
+            Reply::Read(answer, response)
+        }
+        reply => reply,
+    };
+    match reply {
         Reply::Read(answer, Some(response)) => {
             forward.worker.pool(&forward.upstream).put(connection);
             conclude(&forward, fenced, Stage::After, &answer, "answered");
@@ -308,6 +316,7 @@ fn relay(
                 }
             }
         };
+        let answer = doubted(&connection, answer);
         whole.set(passed_on && matches!(answer, Answer::Complete(..)));
         drop(sender);
         if matches!(answer, Answer::Complete(..)) {

@@ -1,6 +1,5 @@
 //! Where a store is, and how a connection to it is made.
 
-use std::cell::Cell;
 use std::io;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -11,7 +10,7 @@ use rustls::pki_types::ServerName;
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 
-use super::io::{Transport, UpstreamIo};
+use super::io::{Shared, Transport, UpstreamIo};
 
 /// Where a store is.
 #[derive(Clone)]
@@ -123,10 +122,10 @@ impl Endpoint {
     pub async fn connect(
         &self,
         timeout: Duration,
-        abort: Rc<Cell<bool>>,
+        shared: Rc<Shared>,
     ) -> Result<UpstreamIo, ConnectError> {
         match tokio::time::timeout(timeout, self.transport()).await {
-            Ok(Ok(transport)) => Ok(UpstreamIo::new(transport, abort)),
+            Ok(Ok(transport)) => Ok(UpstreamIo::new(transport, shared)),
             Ok(Err(error)) => Err(ConnectError::Io(error)),
             Err(_) => Err(ConnectError::TimedOut(timeout)),
         }

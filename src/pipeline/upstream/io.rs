@@ -1,4 +1,5 @@
-//! One socket to a store, which is reset rather than closed when its request is abandoned.
+//! One socket to a store, which is reset rather than closed when its request is abandoned, and on which a
+//! failed write does not keep what the store had to say from being read.
 
 use std::cell::Cell;
 use std::io;
@@ -21,19 +22,39 @@ pub enum Transport {
     Tls(Box<TlsStream<TcpStream>>),
 }
 
+/// What a connection and its socket tell each other.
+#[derive(Debug, Default)]
+pub struct Shared {
+    /// Reset on drop, so that the kernel does not go on sending what is queued (SO_LINGER 0).
+    pub abort: Cell<bool>,
+    /// A write failed: what was handed to the connection has not all left.
+    pub write_failed: Cell<bool>,
+}
+
 /// A transport with the switch that decides how it ends.
 pub struct UpstreamIo {
     transport: Transport,
-    /// Set: reset on drop, so that the kernel does not go on sending what is queued (SO_LINGER 0).
-    abort: Rc<Cell<bool>>,
+    shared: Rc<Shared>,
 }
 
 // === impl UpstreamIo ===
 
 impl UpstreamIo {
     /// Wraps a connected transport.
-    pub fn new(transport: Transport, abort: Rc<Cell<bool>>) -> UpstreamIo {
-        UpstreamIo { transport, abort }
+    pub fn new(transport: Transport, shared: Rc<Shared>) -> UpstreamIo {
+        UpstreamIo { transport, shared }
+    }
+
+    /// A store that refuses an upload before its end closes, and the next write fails, with the refusal
+    /// still to be read. hyper would take the failure for the end of the connection: so nothing is
+    /// written any more, and what can be read decides, its end at the latest.
+    fn written<T>(&self, cx: &mut Context<'_>, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        let Poll::Ready(Err(error)) = polled else { return polled };
+        if !self.shared.write_failed.replace(true) {
+            tracing::debug!(%error, "a write to the store failed");
+            cx.waker().wake_by_ref();
+        }
+        Poll::Pending
     }
 
     /// The socket's descriptor, to look at an idle connection without reading from it.
@@ -48,7 +69,7 @@ impl UpstreamIo {
 
 impl Drop for UpstreamIo {
     fn drop(&mut self) {
-        if !self.abort.get() {
+        if !self.shared.abort.get() {
             return;
         }
         let reset = match &self.transport {
@@ -65,7 +86,7 @@ impl Drop for UpstreamIo {
 
 macro_rules! each {
     ($self:expr, $stream:ident => $call:expr) => {
-        match &mut $self.get_mut().transport {
+        match &mut $self.transport {
             Transport::Tcp(stream) => {
                 let $stream = Pin::new(stream);
                 $call
@@ -88,7 +109,8 @@ impl AsyncRead for UpstreamIo {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        each!(self, stream => stream.poll_read(cx, buf))
+        let this = self.get_mut();
+        each!(this, stream => stream.poll_read(cx, buf))
     }
 }
 
@@ -98,7 +120,12 @@ impl AsyncWrite for UpstreamIo {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        each!(self, stream => stream.poll_write(cx, buf))
+        let this = self.get_mut();
+        if this.shared.write_failed.get() {
+            return Poll::Pending;
+        }
+        let polled = each!(this, stream => stream.poll_write(cx, buf));
+        this.written(cx, polled)
     }
 
     fn poll_write_vectored(
@@ -106,7 +133,12 @@ impl AsyncWrite for UpstreamIo {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        each!(self, stream => stream.poll_write_vectored(cx, bufs))
+        let this = self.get_mut();
+        if this.shared.write_failed.get() {
+            return Poll::Pending;
+        }
+        let polled = each!(this, stream => stream.poll_write_vectored(cx, bufs));
+        this.written(cx, polled)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -118,10 +150,13 @@ impl AsyncWrite for UpstreamIo {
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        each!(self, stream => stream.poll_flush(cx))
+        let this = self.get_mut();
+        let polled = each!(this, stream => stream.poll_flush(cx));
+        this.written(cx, polled)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        each!(self, stream => stream.poll_shutdown(cx))
+        let this = self.get_mut();
+        each!(this, stream => stream.poll_shutdown(cx))
     }
 }

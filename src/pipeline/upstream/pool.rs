@@ -1,7 +1,7 @@
 //! Idle connections of one thread to one store. Nobody polls them: they are looked at when they are
 //! taken, since a store may have closed one just as a write is about to go out on it.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::os::fd::RawFd;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use nix::sys::socket::{MsgFlags, recv};
 
+use super::io::Shared;
 use super::{ConnectError, Endpoint, UpstreamIo};
 use crate::core::Millis;
 use crate::pipeline::body::UpBody;
@@ -25,7 +26,7 @@ pub struct Connection {
     pub sender: http1::SendRequest<UpBody>,
     /// Does its I/O when polled.
     pub driver: http1::Connection<TokioIo<UpstreamIo>, UpBody>,
-    abort: Rc<Cell<bool>>,
+    shared: Rc<Shared>,
     descriptor: RawFd,
     idle_since: Millis,
 }
@@ -60,23 +61,28 @@ const BUFFER: usize = 400 << 10;
 impl Connection {
     /// Drops it in a way that makes the kernel drop what is still queued.
     pub fn abandon(self) {
-        self.abort.set(true);
+        self.shared.abort.set(true);
     }
 
     /// Makes any later drop reset the connection, until [`calm`](Self::calm): from when the first byte of
     /// a request may leave until it is completely answered.
     pub fn arm(&self) {
-        self.abort.set(true);
+        self.shared.abort.set(true);
     }
 
     /// A drop closes the connection in the ordinary way.
     pub fn calm(&self) {
-        self.abort.set(false);
+        self.shared.abort.set(false);
     }
 
     /// Lets the connection do its I/O. Ready when it is over.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<hyper::Result<()>> {
         Pin::new(&mut self.driver).poll(cx)
+    }
+
+    /// Whether a write failed: then the store did not get all that was handed over.
+    pub fn has_lost(&self) -> bool {
+        self.shared.write_failed.get()
     }
 
     /// Whether it is surely open, with nothing on it that was not asked for.
@@ -123,8 +129,8 @@ impl Pool {
             }
             self.metrics.count(Event::UpstreamDiscarded);
         }
-        let abort = Rc::new(Cell::new(false));
-        let io = endpoint.connect(connect_timeout, Rc::clone(&abort)).await?;
+        let shared = Rc::new(Shared::default());
+        let io = endpoint.connect(connect_timeout, Rc::clone(&shared)).await?;
         let descriptor = io.descriptor();
         let mut http = http1::Builder::new();
         http.max_buf_size(BUFFER).max_headers(200);
@@ -133,7 +139,7 @@ impl Pool {
             .await
             .map_err(|error| ConnectError::Io(std::io::Error::other(error)))?;
         self.metrics.count(Event::UpstreamMade);
-        Ok(Connection { sender, driver, abort, descriptor, idle_since: clock::monotonic() })
+        Ok(Connection { sender, driver, shared, descriptor, idle_since: clock::monotonic() })
     }
 
     /// The one used last, if it is young enough; the rest has been idle for even longer.
@@ -148,7 +154,8 @@ impl Pool {
         connection.calm();
         // hyper says that it takes another request only when it is polled after an answer's end.
         let mut cx = Context::from_waker(std::task::Waker::noop());
-        if connection.poll(&mut cx).is_ready() || !connection.sender.is_ready() {
+        let over = connection.poll(&mut cx).is_ready() || connection.has_lost();
+        if over || !connection.sender.is_ready() {
             return;
         }
         let mut idle = self.idle.borrow_mut();
