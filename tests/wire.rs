@@ -18,14 +18,14 @@
 
 //MOD mod contained;
 //MOD mod early;
-//MOD mod expectation;
+mod expectation;
 //MOD mod limits;
 mod refusals;
 //MOD mod reload;
 //MOD mod secrets;
 //MOD mod shutdown;
 //MOD mod slow;
-//MOD mod upload;
+mod upload;
 
 use std::fs;
 use std::path::{Path, PathBuf};
