@@ -21,9 +21,9 @@
 mod expectation;
 //MOD mod limits;
 mod refusals;
-//MOD mod reload;
+mod reload;
 //MOD mod secrets;
-//MOD mod shutdown;
+mod shutdown;
 //MOD mod slow;
 mod upload;
 

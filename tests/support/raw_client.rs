@@ -101,6 +101,19 @@ impl RawClient {
         std::mem::take(&mut self.unread)
     }
 
+    /// Reads on until this text has arrived; `false` if the other side ends before.
+    pub fn event_with(&mut self, text: &str) -> bool {
+        let end = Instant::now() + DEADLINE;
+        loop {
+            if find(&self.unread, text.as_bytes()).is_some() {
+                return true;
+            }
+            if !self.fill(end) {
+                return false;
+            }
+        }
+    }
+
     /// Whether nothing arrives for this long: neither a byte nor a close.
     pub fn silent_for(&mut self, span: Duration) -> bool {
         if !self.unread.is_empty() {
