@@ -21,6 +21,8 @@ mod metrics;
 /// Safety scenarios against a program without a guard.
 #[cfg(feature = "must-fail")]
 mod must_fail;
+/// `fencegate status`, and what it rests on.
+mod status;
 /// Takeovers, byte fidelity and odd keys on real stores, with real clients.
 mod stores;
 /// The starters of real stores, the scripted store, the bare client.

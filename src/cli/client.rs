@@ -228,14 +228,7 @@ impl Client {
     /// [`ClientError`]; `Usage` if the server has no proxy or its address means nothing from here.
     pub async fn proxy_url(&self) -> Result<String, ClientError> {
         // A server that is not ready says where its proxy is, too.
-        let call = async {
-            let response = self.exchange(Method::GET, "/readyz", None, &[]).await?;
-            self.read(response.into_body()).await
-        };
-        let body = tokio::time::timeout(ANSWER_TIME, call)
-            .await
-            .map_err(|late| self.no_answer(late))??;
-        let body: Value = serde_json::from_slice(&body).map_err(|fault| self.no_answer(fault))?;
+        let body = self.readiness().await?;
         let proxy = body["proxy"].as_str().ok_or_else(|| {
             ClientError::Usage(format!(
                 "{} does not say where its proxy is; give --proxy",
@@ -243,6 +236,21 @@ impl Client {
             ))
         })?;
         Ok(without_wildcard(proxy, self.host().unwrap_or("127.0.0.1")))
+    }
+
+    /// What `/readyz` says, with whichever status.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn readiness(&self) -> Result<Value, ClientError> {
+        let call = async {
+            let response = self.exchange(Method::GET, "/readyz", None, &[]).await?;
+            self.read(response.into_body()).await
+        };
+        let body = tokio::time::timeout(ANSWER_TIME, call)
+            .await
+            .map_err(|late| self.no_answer(late))??;
+        serde_json::from_slice(&body).map_err(|fault| self.no_answer(fault))
     }
 
     /// Sends a request and returns the answer's head with its body unread; any status but 2xx is an error.

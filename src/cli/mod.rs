@@ -8,6 +8,7 @@ pub mod fence;
 pub mod lease;
 pub mod serve;
 pub mod sse;
+pub mod status;
 
 use std::process::ExitCode;
 
@@ -29,6 +30,7 @@ enum Command {
     Check(check::Check),
     Lease(lease::LeaseArgs),
     Fence(fence::FenceArgs),
+    Status(status::Status),
 }
 
 /// Where the configuration is; for the commands that read it.
@@ -46,6 +48,7 @@ pub fn main() -> ExitCode {
         Command::Check(command) => command.run(),
         Command::Lease(args) => args.run(),
         Command::Fence(args) => args.run(),
+        Command::Status(command) => command.run(),
     };
     exit.into()
 }

@@ -1,5 +1,6 @@
 //! One version of the rules, as requests use them: compiled, with every default filled in.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -25,6 +26,8 @@ pub struct RuleSet {
     pub rules: Vec<Rule>,
     /// Where requests go that no rule sends elsewhere.
     pub default: Arc<Upstream>,
+    /// The stores under `[upstreams]`, by name.
+    named: BTreeMap<String, Arc<Upstream>>,
     /// Whether a rule decides how a request is classified, so that it must be known first.
     pub rule_first: bool,
     /// `[proxy] hosts`, lower case.
@@ -134,9 +137,9 @@ impl RuleSet {
             }
         };
         let default = store("upstream", &settings.upstream)?;
-        let mut named = std::collections::BTreeMap::new();
+        let mut named = BTreeMap::new();
         for (name, written) in &settings.upstreams {
-            named.insert(name.as_str(), store(name, written)?);
+            named.insert(name.clone(), store(name, written)?);
         }
         let mut rules = Vec::with_capacity(settings.rules.len());
         for (at, rule) in settings.rules.iter().enumerate() {
@@ -157,6 +160,7 @@ impl RuleSet {
             table,
             rules,
             default,
+            named,
             rule_first,
             hosts: settings.hosts.iter().map(|host| host.to_ascii_lowercase()).collect(),
             virtual_hosts: settings.virtual_hosts,
@@ -218,6 +222,12 @@ impl RuleSet {
         rule.map_or(&self.uncovered, |rule| &self.rules[rule].counters)
     }
 
+    /// Every store with its name; the default one's is `upstream`.
+    pub fn stores(&self) -> impl Iterator<Item = (&str, &Arc<Upstream>)> {
+        let named = self.named.iter().map(|(name, store)| (name.as_str(), store));
+        std::iter::once(("upstream", &self.default)).chain(named)
+    }
+
     fn upstreams(&self) -> impl Iterator<Item = &Arc<Upstream>> {
         std::iter::once(&self.default).chain(self.rules.iter().map(|rule| &rule.upstream))
     }
@@ -264,6 +274,11 @@ fn policy(fence: &FenceSettings, rule: Option<&RuleSettings>) -> Policy {
 // === impl Upstream ===
 
 impl Upstream {
+    /// Its address, as written.
+    pub fn url(&self) -> &str {
+        &self.written.url
+    }
+
     fn new(written: &UpstreamSettings, discards_torn: bool) -> Result<Upstream, ConnectError> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Ok(Upstream {

@@ -9,6 +9,7 @@ use tokio::sync::{Semaphore, watch};
 
 use super::accept::{self, Listener, Serving};
 use super::admin::{self, AdminListener, AdminState, Readiness, listen};
+use super::health::Health;
 use super::leftovers::Leftovers;
 use super::open::{OpenError, Opened, open};
 use super::reload::{reload, reloadable};
@@ -101,6 +102,7 @@ impl Control {
             status_rules: arc_swap::ArcSwap::from_pointee(setup.rules_status.clone()),
         });
         let readiness = Readiness::default();
+        let health = Health::new(Arc::clone(&shared), opened.lease.clone());
         let admin = AdminState::new(admin::Parts {
             lease: Arc::new(opened.lease.clone()),
             fences: Arc::new(fences),
@@ -111,7 +113,14 @@ impl Control {
             subscribe: Some(subscribe(&opened)),
             backup: Some(backup(&opened)),
             status: status(&shared, &opened),
-            health: health(&shared),
+            health: Arc::new({
+                let health = health.clone();
+                move || health.counted()
+            }),
+            backends: Arc::new(move || {
+                let health = health.clone();
+                Box::pin(async move { health.told().await })
+            }),
         });
         let (stop, stopped) = watch::channel(false);
         let (stop_admin, admin_stopped) = watch::channel(false);
@@ -342,10 +351,4 @@ fn held(fences: &Fences) -> serde_json::Value {
         Some(Taint::Until(ends)) => serde_json::json!({ "ends_in_ms": left(ends) }),
         Some(_) => serde_json::json!({}),
     }
-}
-
-/// What anyone may know: nothing that names a store or a resource.
-fn health(shared: &Arc<Shared>) -> Arc<admin::state::StatusSource> {
-    let shared = Arc::clone(shared);
-    Arc::new(move || serde_json::json!({ "exchanges": shared.pipeline.fences.unsettled() }))
 }

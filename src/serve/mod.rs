@@ -8,6 +8,7 @@ mod accept;
 pub mod admin;
 mod client_io;
 mod control;
+mod health;
 mod leftovers;
 mod open;
 mod reload;

@@ -94,7 +94,8 @@ impl Gate {
             return;
         }
         let seen = self.foreign.entry(sighting.id);
-        seen.or_insert(Foreign { taint: sighting.taint, leaving: false }).taint = sighting.taint;
+        let Sighting { token, taint, .. } = sighting;
+        seen.or_insert(Foreign { token, taint, leaving: false }).taint = taint;
     }
 
     /// The ledger answered a take: `Some(true)` recorded, `Some(false)` the mark is another, `None` not

@@ -253,6 +253,17 @@ impl Gate {
         self.waiting.len()
     }
 
+    /// What an operator sees of permits of other incarnations, as far as a look found them.
+    pub fn foreign(&self) -> impl Iterator<Item = PermitState> {
+        self.foreign.iter().map(|(id, Foreign { token, taint, .. })| PermitState {
+            id: *id,
+            token: *token,
+            counted: 0,
+            open: 0,
+            taint: *taint,
+        })
+    }
+
     /// Permits, ours and others' found by a look, under which an outcome is still unknown.
     pub fn tainted(&self, now: Millis) -> usize {
         let ours = self.permits.values().map(|permit| permit.taint);

@@ -37,6 +37,7 @@ pub(super) enum State {
 /// A permit of another incarnation, below the mark.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Foreign {
+    pub token: Token,
     pub taint: Taint,
     /// The ledger was asked to drop it.
     pub leaving: bool,

@@ -1,7 +1,7 @@
 //! What an operator sees of fences.
 
 use super::{Fences, Refusal, lock};
-use crate::core::gate::{PermitState, Taint};
+use crate::core::gate::{Gate, PermitState, Taint};
 use crate::core::{Millis, Resource, Token};
 use crate::ledger::{Ledger, LedgerError};
 use crate::telemetry::clock;
@@ -103,17 +103,18 @@ impl Fences {
         FenceView {
             resource: resource.clone(),
             mark: gate.and_then(|gate| gate.mark()),
-            permits: gate
-                .into_iter()
-                .flat_map(|gate| gate.permits())
-                .map(|state| permit_view(&state, true))
-                .collect(),
+            permits: gate.map(permits_of).unwrap_or_default(),
             waiting: gate.map_or(0, |gate| gate.waiting()),
             closed: gate
                 .filter(|gate| gate.is_closed())
                 .map(|_| "the lease backend has lost tokens".to_owned()),
         }
     }
+}
+
+fn permits_of(gate: &Gate) -> Vec<PermitView> {
+    let ours = gate.permits().map(|state| permit_view(&state, true));
+    ours.chain(gate.foreign().map(|state| permit_view(&state, false))).collect()
 }
 
 fn permit_view(state: &PermitState, mine: bool) -> PermitView {

@@ -131,6 +131,20 @@ impl Endpoint {
         }
     }
 
+    /// Connects, TLS included, and closes again: whether the store can be reached.
+    ///
+    /// # Errors
+    /// [`ConnectError::Io`], [`ConnectError::TimedOut`].
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn probe(&self, timeout: Duration) -> Result<(), ConnectError> {
+        match tokio::time::timeout(timeout, self.transport()).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(ConnectError::Io(error)),
+            Err(_) => Err(ConnectError::TimedOut(timeout)),
+        }
+    }
+
     async fn transport(&self) -> io::Result<Transport> {
         match self {
             Endpoint::Http { host, port } => Ok(Transport::Tcp(tcp(host, *port).await?)),

@@ -301,7 +301,12 @@ impl Server {
                 Ok(file)
             })),
             status: Arc::new(|| serde_json::json!({ "rules": [] })),
-            health: Arc::new(|| serde_json::json!({})),
+            health: Arc::new(|| serde_json::json!({ "stores_down": 0 })),
+            backends: Arc::new(|| {
+                Box::pin(async {
+                    serde_json::json!({ "lease": { "state": "up" }, "stores": [], "age_ms": 0 })
+                })
+            }),
         });
         let mut routes = router(state.clone());
         if let Some(peer) = peer {

@@ -53,7 +53,7 @@ pub(super) async fn status<B: LeaseBackend, F: FenceControl>(
         "ready": ready.is_ready(),
         "draining": ready.draining,
         "lease_grade": state.lease.grade(),
-        "backends": (state.health)(),
+        "backends": (state.backends)().await,
         "service": (state.status)(),
         "fences": state.fences.busy(MAX_FENCES),
     }))

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use futures_util::future::BoxFuture;
 use serde::Serialize;
 use tokio::sync::{broadcast, watch};
 
@@ -65,8 +66,11 @@ pub type Subscribe = dyn Fn(&str, Option<u64>) -> Subscription + Send + Sync;
 /// for that. The file should have no name any more, so that nothing is left behind.
 pub type BackupSource = dyn Fn() -> io::Result<std::fs::File> + Send + Sync;
 
-/// What the service says of itself in `/v1/status`: rules, levels, backends.
+/// What the service says of itself in `/v1/status`: rules, levels, marks.
 pub type StatusSource = dyn Fn() -> serde_json::Value + Send + Sync;
+
+/// How backends and stores are; may have to ask them first.
+pub type BackendSource = dyn Fn() -> BoxFuture<'static, serde_json::Value> + Send + Sync;
 
 /// What an [`AdminState`] is made of.
 pub struct Parts<B, F> {
@@ -90,6 +94,8 @@ pub struct Parts<B, F> {
     pub status: Arc<StatusSource>,
     /// How backends and stores are, for `/readyz`. Anyone may read it: no names, no addresses.
     pub health: Arc<StatusSource>,
+    /// The same for `/v1/status`, in full.
+    pub backends: Arc<BackendSource>,
 }
 
 /// Shared by all handlers; cheap to clone.

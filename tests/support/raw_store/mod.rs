@@ -160,16 +160,17 @@ impl RawStore {
         let store = RawStore { address, shared: Arc::clone(&shared) };
         thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
-                let mut state = shared.lock();
-                let connection = state.connections;
-                state.connections += 1;
-                state.open += 1;
-                drop(state);
-                shared.changed.notify_all();
+                shared.change(|state| state.open += 1);
                 let shared = Arc::clone(&shared);
                 thread::spawn(move || {
-                    Connection { stream, number: connection, unread: Vec::new(), shared: &shared }
-                        .serve();
+                    // A look at the store's health connects, says nothing and goes.
+                    if stream.peek(&mut [0]).is_ok_and(|count| count > 0) {
+                        let number = shared.change(|state| {
+                            state.connections += 1;
+                            state.connections - 1
+                        });
+                        Connection { stream, number, unread: Vec::new(), shared: &shared }.serve();
+                    }
                     shared.change(|state| state.open -= 1);
                 });
             }
@@ -223,7 +224,7 @@ impl RawStore {
         self.shared.lock().applied.clone()
     }
 
-    /// How many connections were ever accepted.
+    /// On how many connections something was ever said.
     pub fn connections(&self) -> usize {
         self.shared.lock().connections
     }
