@@ -345,10 +345,15 @@ async fn watch(
 ) -> Result<(), ClientError> {
     let target = format!("/v1/leases/watch?{}", query(&[("prefix", Some(prefix))]));
     let mut last: Option<String> = None;
+    let mut broken = false;
     loop {
         let id = last.clone();
         let headers = id.as_deref().map(|id| ("last-event-id", id));
         let response = client.send(Method::GET, &target, None, headers.as_slice()).await?;
+        // Without an id the stream begins at now, and nobody knows what happened since it broke off.
+        if broken && last.is_none() && !print_event(out, json, &Message::gap()) {
+            return Ok(());
+        }
         let mut body = response.into_body();
         let mut events = Events::default();
         while let Some(Ok(frame)) = body.frame().await {
@@ -363,6 +368,7 @@ async fn watch(
                 }
             }
         }
+        broken = true;
         tokio::time::sleep(RECONNECT).await;
     }
 }

@@ -30,6 +30,15 @@ pub struct Events {
     ready: VecDeque<Message>,
 }
 
+// === impl Message ===
+
+impl Message {
+    /// What the server says when events were missed.
+    pub fn gap() -> Message {
+        Message { id: None, event: "gap".into(), data: String::new() }
+    }
+}
+
 // === impl Events ===
 
 impl Events {

@@ -2,6 +2,7 @@
 
 mod clocks;
 mod crash;
+mod leases;
 mod remap;
 mod restore;
 mod trouble;

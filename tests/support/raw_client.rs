@@ -127,6 +127,17 @@ impl RawClient {
         }
     }
 
+    /// The next piece of a chunked body, as the other side framed it; empty at the end.
+    #[track_caller]
+    pub fn chunk(&mut self) -> Vec<u8> {
+        let end = Instant::now() + DEADLINE;
+        let line = self.line(end);
+        let size = usize::from_str_radix(line.trim(), 16).expect("a chunk size");
+        let chunk = self.exactly(size, end);
+        self.line(end);
+        chunk
+    }
+
     fn body_of(&mut self, answer: &Answer) -> Vec<u8> {
         let end = Instant::now() + DEADLINE;
         let chunked = answer.header("transfer-encoding").is_some_and(|value| value == "chunked");

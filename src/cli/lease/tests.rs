@@ -185,3 +185,26 @@ async fn a_watch_goes_on_where_it_was_until_the_server_is_gone() {
     assert_eq!(code(ended), Exit::Unreachable);
     assert_eq!(String::from_utf8(out).unwrap(), "acquired  wal/main  a\n");
 }
+
+#[tokio::test]
+async fn a_watch_that_broke_off_before_its_first_event_says_that_some_may_be_missed() {
+    use tokio::io::AsyncReadExt;
+    use tokio::io::AsyncWriteExt;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let line = ["lease", "watch", "--server", &url];
+    let mut out = Vec::new();
+    let watching = Cli::try_parse_from(line).unwrap().lease.execute(&mut out);
+    let (ended, ()) = tokio::join!(watching, async {
+        for _ in 0..2 {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            assert!(stream.read(&mut [0; 4_096]).await.unwrap() > 0);
+            let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 2\r\n\r\n:\n";
+            stream.write_all(head.as_bytes()).await.unwrap();
+        }
+        drop(listener);
+    });
+    assert_eq!(code(ended), Exit::Unreachable);
+    let text = String::from_utf8(out).unwrap();
+    assert_eq!(text, "gap: events were missed; list the leases again\n");
+}
