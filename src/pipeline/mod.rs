@@ -11,6 +11,7 @@ pub mod client;
 pub mod fence;
 pub mod forward;
 pub mod frame;
+mod plan;
 pub mod reaper;
 pub mod refusal;
 pub mod respond;
@@ -24,4 +25,5 @@ pub mod upstream;
 pub mod worker;
 
 pub use client::{Client, Peer};
-pub use serve::{Pipeline, Plan, plan};
+pub use plan::{Plan, plan};
+pub use serve::Pipeline;

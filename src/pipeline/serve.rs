@@ -14,16 +14,16 @@ use http_body::Body;
 use hyper::body::Incoming;
 
 use super::body::DownBody;
-use super::classify::keys::read as read_key;
-use super::classify::{BodyKind, Effect, Head, Keys, Operation, classify, document_keys, host};
+use super::classify::{BodyKind, Effect, Keys, document_keys};
 use super::client::{Client, Peer};
 use super::fence::{Cargo, Fences, Turned};
 use super::forward::{self, Budget, Failed, Fenced, Forward};
 use super::frame::{self, Framed};
+use super::plan::{Plan, plan};
 use super::refusal::Refusal;
 use super::respond::{Occasion, RequestId, is_conditional, refuse};
 use super::route::{self, Routed};
-use super::rules::{Rule, RuleSet, Upstream};
+use super::rules::{Rule, RuleSet};
 use super::settings::{Reads, StoreKind};
 use super::token::{carried, is_signed};
 use super::upstream::Checkout;
@@ -48,17 +48,6 @@ pub struct Pipeline {
     pub draining: AtomicBool,
     /// Withhold tails; off only to see a test fail.
     pub hold_tail: bool,
-}
-
-/// What is known of a request before its fence: what it does, where it goes, what fences it.
-#[derive(Clone)]
-pub struct Plan {
-    /// What it does.
-    pub operation: Operation,
-    /// Which rule and resource; known only with the body if its keys are there.
-    pub routed: Option<Routed>,
-    /// Where it goes.
-    pub upstream: Arc<Upstream>,
 }
 
 /// What of a request is needed to refuse it, kept while the rest is consumed.
@@ -427,57 +416,6 @@ enum Entered {
     Write(Box<Fenced>),
     /// A read, or a write that nothing fences.
     Open(Checkout),
-}
-
-/// Steps 2 and 3 for a head: pure, so that `fencegate explain` can show them.
-///
-/// # Errors
-/// The refusal, and the dialect to write it in.
-pub fn plan(
-    set: &RuleSet,
-    framed: &Framed,
-    method: &Method,
-    headers: &HeaderMap,
-) -> Result<Plan, (StoreKind, Refusal)> {
-    let path = framed.target.path();
-    let first = set
-        .rule_first
-        .then(|| set.table.lookup(method.as_str(), &read_key(path)).ok().flatten())
-        .flatten()
-        .map(|found| &set.rules[found.rule]);
-    let upstream = first.map_or(&set.default, |rule| &rule.upstream);
-    let kind = upstream.kind;
-    let plan = || -> Result<Plan, Refusal> {
-        let host_bucket = match kind {
-            StoreKind::S3 => host::host_bucket(&framed.host, &set.hosts, set.virtual_hosts)?,
-            StoreKind::Rest => host::accept_host(&framed.host, &set.hosts).map(|()| None)?,
-        };
-        if framed.absolute && set.hosts.iter().all(|own| !same_host(own, &framed.host)) {
-            return Err(Refusal::Misdirected { host: framed.host.clone() });
-        }
-        let head = Head {
-            method,
-            path,
-            query: framed.target.query(),
-            host_bucket: host_bucket.as_deref(),
-            headers,
-        };
-        let operation = classify(kind, &head, first.map_or(&[], |rule| &rule.read_methods))?;
-        let routed = match operation.effect {
-            Effect::Read => Some(route::read(set, method.as_str(), &operation)),
-            Effect::Write => match route::keys_of_head(&operation) {
-                keys if keys.is_empty() => None,
-                keys => Some(route::write(set, kind, method.as_str(), &keys)?),
-            },
-        };
-        Ok(Plan { operation, routed, upstream: Arc::clone(upstream) })
-    };
-    plan().map_err(|refusal| (kind, refusal))
-}
-
-fn same_host(own: &str, host: &str) -> bool {
-    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
-    own.eq_ignore_ascii_case(name) || own.eq_ignore_ascii_case(host)
 }
 
 /// The path as the store gets it: the client's, byte for byte, but for the rule's prefixes (REST).
