@@ -10,6 +10,8 @@ mod contract;
 mod docs;
 /// The embedded database behind the real program: kills, restores, clocks, trouble with the disk.
 mod durable;
+/// `fencegate explain`, beside a gate with the same configuration.
+mod explain;
 /// The gate that the other tests start.
 mod gate_works;
 /// The image's build, as far as it can be followed without a registry.

@@ -4,6 +4,7 @@ mod address;
 pub mod check;
 pub mod client;
 pub mod exit;
+pub mod explain;
 pub mod fence;
 pub mod lease;
 pub mod serve;
@@ -28,6 +29,7 @@ struct Cli {
 enum Command {
     Serve(serve::Serve),
     Check(check::Check),
+    Explain(explain::Explain),
     Lease(lease::LeaseArgs),
     Fence(fence::FenceArgs),
     Status(status::Status),
@@ -46,6 +48,7 @@ pub fn main() -> ExitCode {
     let exit: Exit = match Cli::parse().command {
         Command::Serve(command) => command.run(),
         Command::Check(command) => command.run(),
+        Command::Explain(command) => command.run(),
         Command::Lease(args) => args.run(),
         Command::Fence(args) => args.run(),
         Command::Status(command) => command.run(),

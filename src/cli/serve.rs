@@ -81,7 +81,7 @@ fn setup(config: Config) -> Setup {
 }
 
 /// U3: as declared, else as the profile knows it, else not proven.
-fn discards_torn(upstream: &UpstreamSettings) -> bool {
+pub(super) fn discards_torn(upstream: &UpstreamSettings) -> bool {
     let known = upstream
         .profile
         .as_deref()
