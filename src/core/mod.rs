@@ -5,6 +5,7 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub mod gate;
+pub mod keeper;
 pub mod lease;
 pub mod pattern;
 pub mod resource;
