@@ -31,3 +31,5 @@ mod stores;
 mod support_works;
 /// HTTP on the wire: framing, early answers, limits, the end, reloads, secrets.
 mod wire;
+/// Programs under a lease: `run`, `hold`, `with` and their sidecar.
+mod wrap;

@@ -1,15 +1,23 @@
 //! L5: the command line. One file per command; this is the list of them.
 
 mod address;
+mod carry;
 pub mod check;
+pub mod child;
 pub mod client;
 pub mod exit;
 pub mod explain;
 pub mod fence;
+pub mod hold;
 pub mod lease;
+mod notify;
+pub mod run;
 pub mod serve;
+mod signals;
 pub mod sse;
 pub mod status;
+mod term;
+pub mod with_token;
 
 use std::process::ExitCode;
 
@@ -30,9 +38,16 @@ enum Command {
     Serve(serve::Serve),
     Check(check::Check),
     Explain(explain::Explain),
+    Run(run::Run),
+    Hold(hold::Hold),
+    With(with_token::With),
     Lease(lease::LeaseArgs),
     Fence(fence::FenceArgs),
     Status(status::Status),
+    #[command(name = "__guard", hide = true)]
+    Guard(child::Guard),
+    #[command(name = "__exec", hide = true)]
+    Exec(child::Exec),
 }
 
 /// Where the configuration is; for the commands that read it.
@@ -45,13 +60,35 @@ pub struct ConfigFile {
 
 /// Runs the program.
 pub fn main() -> ExitCode {
-    let exit: Exit = match Cli::parse().command {
+    let command = match Cli::try_parse() {
+        Ok(cli) => cli.command,
+        Err(error) => return usage(&error),
+    };
+    let exit: Exit = match command {
+        Command::Run(command) => return command.run(),
+        Command::With(command) => return command.run(),
+        Command::Guard(command) => return command.run(),
+        Command::Exec(command) => return command.run(),
         Command::Serve(command) => command.run(),
         Command::Check(command) => command.run(),
         Command::Explain(command) => command.run(),
+        Command::Hold(command) => command.run(),
         Command::Lease(args) => args.run(),
         Command::Fence(args) => args.run(),
         Command::Status(command) => command.run(),
     };
     exit.into()
+}
+
+/// Says what is wrong with the command line. 2, but for the commands that pass on another's status, which may
+/// be 2 as well.
+fn usage(error: &clap::Error) -> ExitCode {
+    let passes_on = matches!(std::env::args().nth(1).as_deref(), Some("run" | "with"));
+    // Nobody to tell that nobody can be told.
+    let _ = error.print();
+    match error.use_stderr() {
+        true if passes_on => ExitCode::from(run::FAILED),
+        true => Exit::Usage.into(),
+        false => Exit::Done.into(),
+    }
 }

@@ -6,6 +6,7 @@
 pub mod any;
 #[cfg(feature = "embedded")]
 pub mod embedded;
+pub mod keeper;
 pub mod watch;
 
 use std::future::Future;

@@ -13,6 +13,7 @@ mod leftovers;
 mod open;
 mod reload;
 pub mod settings;
+pub mod sidecar;
 
 use std::sync::Arc;
 

@@ -280,6 +280,14 @@ impl Gate {
         command
     }
 
+    /// Starts `fencegate ARGS` against this server and lets it run; `set_up` may change its environment.
+    pub fn spawn(&self, args: &[&str], set_up: impl FnOnce(&mut Command)) -> Process {
+        Process::start(args[0], &program(), args, |command| {
+            command.env("FENCEGATE_SERVER", self.admin()).current_dir(self.dir());
+            set_up(command);
+        })
+    }
+
     /// `lease acquire RESOURCE --ttl TTL`; the token.
     #[track_caller]
     pub fn acquire(&self, resource: &str, holder: &str, ttl: &str) -> u64 {

@@ -7,6 +7,7 @@
 
 pub mod clients;
 pub mod gate;
+pub mod link;
 pub mod process;
 pub mod raw_client;
 pub mod raw_store;

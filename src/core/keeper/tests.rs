@@ -15,11 +15,8 @@ fn unrenewed() -> Step {
 #[test]
 fn a_lease_is_renewed_at_a_third_stopped_at_two_thirds_and_gone_at_nine_tenths() {
     let deadlines = granted().deadlines();
-    let want = Deadlines {
-        stop_at: Millis(120_000),
-        gone_by: Millis(127_000),
-        ends_at: Millis(130_000),
-    };
+    let want =
+        Deadlines { stop_at: Millis(120_000), gone_by: Millis(127_000), ends_at: Millis(130_000) };
     assert_eq!(deadlines, want);
     let cases = [
         ("fresh", 100_000, Step::Wait { until: Millis(110_000) }),
