@@ -18,6 +18,8 @@ const HOP_BY_HOP: [HeaderName; 4] = [
     UPGRADE,
 ];
 
+const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
+
 /// What `Connection` may name: anything else would take an end-to-end field off the request behind us.
 const MAY_BE_NAMED: [&str; 6] =
     ["close", "keep-alive", "upgrade", "te", "trailer", "http2-settings"];
@@ -145,7 +147,7 @@ pub fn prepare(headers: &mut HeaderMap, framed: &Framed, keep_token: bool) {
     for name in &HOP_BY_HOP {
         headers.remove(name);
     }
-    headers.remove("http2-settings");
+    headers.remove(HTTP2_SETTINGS);
     // Trailers of answers are passed on to those who ask for them; nothing else may be asked for.
     let wants_trailers =
         headers.get(TE).is_some_and(|te| te.as_bytes().eq_ignore_ascii_case(b"trailers"));

@@ -2,7 +2,7 @@
 //!
 //! Five methods read, everything else writes: an unknown method may do anything.
 
-use http::header::{CONTENT_TYPE, HOST};
+use http::header::{CONTENT_TYPE, HOST, HeaderName};
 
 use super::fields::{check_override, text};
 use super::{AnswerKind, BodyKind, Effect, Head, Keys, Operation, keys};
@@ -77,7 +77,7 @@ fn body_kind(head: &Head<'_>, name: &str) -> Result<BodyKind, Refusal> {
         // Their effect does not hang on the body: a store may act on the head, which must wait, too.
         return Ok(BodyKind::Document);
     }
-    let media = text(head.headers, CONTENT_TYPE.as_str())?.unwrap_or_default();
+    let media = text(head.headers, &CONTENT_TYPE)?.unwrap_or_default();
     let media = media.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     let is_document =
         matches!(media.as_str(), "application/json" | "application/xml" | "text/xml" | "text/json")
@@ -88,7 +88,7 @@ fn body_kind(head: &Head<'_>, name: &str) -> Result<BodyKind, Refusal> {
 
 /// The key of `Destination` (RFC 4918, section 10.3): an absolute path, or a URI with our own authority.
 fn destination(head: &Head<'_>) -> Result<String, Refusal> {
-    let Some(value) = text(head.headers, "destination")? else {
+    let Some(value) = text(head.headers, &HeaderName::from_static("destination"))? else {
         return Err(invalid("COPY and MOVE need a Destination"));
     };
     let refuse =
@@ -96,7 +96,7 @@ fn destination(head: &Head<'_>) -> Result<String, Refusal> {
     let path = match value.split_once("://") {
         None => value,
         Some((scheme, rest)) => {
-            let host = text(head.headers, HOST.as_str())?.unwrap_or_default();
+            let host = text(head.headers, &HOST)?.unwrap_or_default();
             let (authority, _) = rest.split_once('/').ok_or_else(refuse)?;
             let is_http = ["http", "https"].iter().any(|own| scheme.eq_ignore_ascii_case(own));
             if !is_http || authority.is_empty() || !authority.eq_ignore_ascii_case(host) {

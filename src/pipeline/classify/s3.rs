@@ -65,8 +65,8 @@ fn best(
     TABLE
         .iter()
         .filter(|row| row.verb == verb && row.path == path)
-        .filter(|row| row.header.is_empty() || has(row.header))
         .filter(|row| row.discriminators().all(|(name, value)| query.matches(name, value)))
+        .filter(|row| row.header.is_empty() || has(row.header))
         .max_by_key(|row| row.weight())
 }
 
@@ -137,7 +137,8 @@ fn classify_write(verb: Verb, head: &Head<'_>, query: &Query<'_>) -> Result<Oper
     }
     check_query(row, query)?;
     fields.check_sources(row)?;
-    let source = fields.source().map(|(name, value)| keys::source(name, value)).transpose()?;
+    let source =
+        fields.source().map(|(name, value)| keys::source(name.as_str(), value)).transpose()?;
     let bucket = || key.split('/').next().unwrap_or_default().to_owned();
     let (keys, source) = match (row.keys, source) {
         (KeyRule::Nothing, _) => (Keys::Nothing, None),
