@@ -4,8 +4,12 @@
 mod batches;
 /// What goes through unharmed: answers, bodies, signatures.
 mod fidelity;
+/// Buckets named by Host.
+mod hosts;
 /// Keys, byte for byte, and every other spelling of them.
 mod keys;
+/// The memory that large objects take.
+mod memory;
 /// Who may write after a takeover: puts, deletes, batches, uploads in parts, copies.
 mod takeover;
 /// Uploads that the lease overtakes.

@@ -50,6 +50,7 @@ pub struct Signed {
     shape: Shape,
     payload: Vec<u8>,
     checksum: Option<String>,
+    length: Option<u64>,
 }
 
 /// The bytes of a signed request.
@@ -108,6 +109,7 @@ impl Signed {
             shape: Shape::Plain,
             payload: Vec::new(),
             checksum: None,
+            length: None,
         }
     }
 
@@ -138,6 +140,12 @@ impl Signed {
     /// Sends this text as the trailer's checksum instead of the right one.
     pub fn checksum(mut self, text: &str) -> Signed {
         self.checksum = Some(text.to_owned());
+        self
+    }
+
+    /// Announces a body of this length, which the caller sends.
+    pub fn announce(mut self, length: u64) -> Signed {
+        self.length = Some(length);
         self
     }
 
@@ -200,6 +208,8 @@ impl Signed {
         write!(head, "Authorization: AWS4-HMAC-SHA256 Credential={ACCESS_KEY}/{scope}, SignedHeaders={names}, Signature={signature}\r\n").unwrap();
         if self.shape.is_http_chunked() {
             head.push_str("Transfer-Encoding: chunked\r\n");
+        } else if let Some(length) = self.length {
+            write!(head, "Content-Length: {length}\r\n").unwrap();
         } else if !body.bytes.is_empty() || matches!(&*self.method, "PUT" | "POST") {
             write!(head, "Content-Length: {}\r\n", body.bytes.len()).unwrap();
         }
