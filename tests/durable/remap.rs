@@ -139,6 +139,23 @@ fn the_same_rules_after_a_crash_hold_only_the_resource_of_the_write() {
 }
 
 #[test]
+fn a_clean_stop_leaves_nothing_to_wait_for_even_if_keys_move() {
+    let store = RawStore::start();
+    let mut gate = builder(&store).fence("drain_wait = \"1s\"").start();
+    edit(&gate, "settle_after = \"2s\"", "settle_after = \"600s\"");
+    gate.restart();
+    let old = gate.acquire("old", "a", "60s");
+    assert_eq!(put(&gate, "/wal/x", old).status, 200);
+    gate.stop();
+    edit(&gate, "\"old\"", "\"new\"");
+    gate.restart();
+    assert_eq!(fence(&gate, "old")["permits"], serde_json::json!([]));
+    assert!(!gate.log().iter().any(|line| line.contains(HELD)));
+    let new = gate.acquire("new", "b", "60s");
+    assert_eq!(put(&gate, "/wal/x", new).status, 200);
+}
+
+#[test]
 fn an_operator_ends_a_hold_that_has_no_end() {
     let store = RawStore::start();
     let mut gate = builder(&store).fence("drain_wait = \"1s\"").start();

@@ -222,6 +222,19 @@ fn a_backup_taken_under_load_is_whole_and_revokes_when_restored() {
 }
 
 #[test]
+fn a_copy_that_a_killed_server_was_about_to_send_is_removed_by_the_next() {
+    let store = RawStore::start();
+    let mut gate = builder(&store).start();
+    let copy = beside(&database(&gate), &format!(".backup-{}", "0a".repeat(16)));
+    let mine = beside(&database(&gate), ".backup-of-monday");
+    for file in [&copy, &mine] {
+        fs::write(file, "a copy").unwrap();
+    }
+    gate.restart();
+    assert_eq!((copy.exists(), mine.exists()), (false, true));
+}
+
+#[test]
 fn a_restore_of_something_else_changes_nothing_and_says_what_to_do() {
     let store = RawStore::start();
     let mut gate = builder(&store).start();

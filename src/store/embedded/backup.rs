@@ -16,6 +16,9 @@ use super::schema::{self, Meta};
 use super::{Store, beside, lock_mutex, make_private, sync_dir};
 use crate::store::clock::{Clock, SystemClock};
 
+/// What the name of a copy on its way to a download has behind that of the database.
+const DOWNLOAD: &str = ".backup-";
+
 /// What a restore did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Restored {
@@ -51,7 +54,7 @@ impl Store {
     /// As [`backup`](Store::backup).
     pub fn backup_file(&self) -> Result<File, StoreError> {
         let id = random(self.path())?;
-        let part = beside(self.path(), &format!(".backup-{id:032x}"));
+        let part = beside(self.path(), &format!("{DOWNLOAD}{id:032x}"));
         let copied = self.copy(&part).and_then(|()| {
             File::open(&part).map_err(|cause| StoreError::io("read the backup", &part, cause))
         });
@@ -77,6 +80,20 @@ impl Store {
             Ok(())
         };
         copy().map_err(|cause| StoreError::io("write the backup", to, cause))
+    }
+}
+
+/// Removes the copies that a killed process was about to send. Its lock is ours by now.
+pub(super) fn remove_leftovers(path: &Path) {
+    let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else { return };
+    let start = format!("{}{DOWNLOAD}", name.to_string_lossy());
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let id = name.to_str().and_then(|name| name.strip_prefix(&start));
+        if id.is_some_and(|id| id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit())) {
+            // It takes up space, and does no other harm.
+            let _ = std::fs::remove_file(entry.path());
+        }
     }
 }
 
@@ -120,7 +137,10 @@ pub fn restore(from: &Path, to: &Path) -> Result<Restored, StoreError> {
     let io = |cause| StoreError::io("replace the database", &to, cause);
     let now_ms = SystemClock.wall_us() / 1_000;
     let kept = beside(&to, &format!(".before-restore-{now_ms}"));
-    let kept = match std::fs::rename(&to, &kept) {
+    // A second name first, where the file system has such: then the new file takes the first one's place
+    // at once, and a crash in between leaves the old.
+    let keep = std::fs::hard_link(&to, &kept).or_else(|_| std::fs::rename(&to, &kept));
+    let kept = match keep {
         Ok(()) => Some(kept),
         Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => None,
         Err(cause) => return Err(io(cause)),

@@ -126,6 +126,11 @@ impl Batch {
                 .any(|s| s.lease_changed || s.mark_changed || !s.taken.is_empty())
     }
 
+    /// Whether it says under which rules all permits were taken.
+    pub fn sets_mapping(&self) -> bool {
+        self.mapping.is_some()
+    }
+
     /// Whether it changes anything, also what need not be durable.
     pub fn changes_anything(&self) -> bool {
         self.must_commit() || self.staged.values().any(|s| !s.given_back.is_empty())

@@ -63,6 +63,13 @@ pub(crate) struct Witness {
 // === impl FileId ===
 
 impl FileId {
+    /// Whether both are of the same file. A birth time that is not known proves nothing: file systems
+    /// learn to tell it with an upgrade of the kernel.
+    fn is(self, other: FileId) -> bool {
+        let known = self.birth_ns != 0 && other.birth_ns != 0;
+        self.inode == other.inode && (!known || self.birth_ns == other.birth_ns)
+    }
+
     pub fn of(path: &Path) -> io::Result<FileId> {
         let metadata = std::fs::metadata(path)?;
         let birth_ns = metadata
@@ -83,7 +90,7 @@ impl Reason {
         if meta.backup_ms != 0 {
             return Some(Reason::Restored);
         }
-        if meta.inode != file.inode || meta.birth_ns != file.birth_ns {
+        if !file.is(FileId { inode: meta.inode, birth_ns: meta.birth_ns }) {
             return Some(Reason::Copied);
         }
         match witness {
@@ -231,6 +238,7 @@ mod tests {
     fn only_the_same_file_with_no_later_witness_is_itself() {
         let elsewhere = FileId { inode: 7, ..FILE };
         let reborn = FileId { birth_ns: 7, ..FILE };
+        let timeless = FileId { birth_ns: 0, ..FILE };
         let cases = [
             ("clean stop", meta(), FILE, seen(9, 40), None),
             ("killed before the witness was written", meta(), FILE, seen(9, 39), None),
@@ -238,6 +246,14 @@ mod tests {
             ("overwritten in place", meta(), FILE, seen(9, 41), Some(Reason::RolledBack)),
             ("copied elsewhere", meta(), elsewhere, seen(9, 40), Some(Reason::Copied)),
             ("inode used again", meta(), reborn, seen(9, 40), Some(Reason::Copied)),
+            ("birth times no longer told", meta(), timeless, seen(9, 40), None),
+            (
+                "told since the kernel's upgrade",
+                Meta { birth_ns: 0, ..meta() },
+                FILE,
+                seen(9, 40),
+                None,
+            ),
             ("another's witness", meta(), FILE, seen(8, 40), Some(Reason::ForeignWitness)),
             ("no witness", meta(), FILE, None, Some(Reason::WitnessMissing)),
             (

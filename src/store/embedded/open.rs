@@ -27,6 +27,7 @@ const CACHE_BYTES: usize = 16 << 20;
 pub(super) fn open(options: &Options) -> Result<Store, StoreError> {
     let path = resolve(&options.path)?;
     let lock = LockFile::take(&path, options.open_wait)?;
+    super::backup::remove_leftovers(&path);
     let clock = &*options.clock;
     let made = make_if_missing(&path, clock)?;
     let db = open_redb(&path, options.open_wait)?;

@@ -179,8 +179,10 @@ impl Writer {
             }
             let due = self.lazy_since.is_some_and(|since| since.elapsed() >= LAZY);
             let last = close.is_some() && (!self.lazy.is_empty() || batch.changes_anything());
+            // A mapping speaks of all permits, so what was given back must be gone on disk as well.
+            let all = last || batch.sets_mapping();
             if (due || last || batch.must_commit())
-                && let Err(cause) = self.commit(&batch, last)
+                && let Err(cause) = self.commit(&batch, all)
             {
                 return self.fail(batch, close, cause);
             }
