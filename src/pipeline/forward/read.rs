@@ -10,7 +10,9 @@ use tokio::time::Instant;
 use super::answer::{NoHead, head};
 use super::write::timed;
 use super::{Failed, Forward};
-use crate::pipeline::body::{DownBody, ReadBody, StreamControl, Tail, UpBody, Whole};
+use crate::pipeline::body::{
+    Broken, DownBody, Progress, ReadBody, StreamControl, Tail, UpBody, Whole,
+};
 use crate::pipeline::classify::BodyKind;
 use crate::pipeline::refusal::Refusal;
 use crate::pipeline::respond::{clean, is_ambiguous};
@@ -56,13 +58,15 @@ pub async fn read(
     }
     let mut sending = Box::pin(connection.sender.send_request(forward.request(body)));
     // For an upload the time counts from its end; until then its own pauses are bounded.
-    let patience = upstream.answer_timeout;
+    let uploading = || control.as_ref().is_some_and(StreamControl::has_unread);
+    let pieces = || control.as_ref().map_or(0, StreamControl::pieces);
     let answer = timed(&forward, async {
         loop {
-            let before = control.as_ref().map_or(0, StreamControl::pieces);
+            let (before, began) = (pieces(), uploading());
+            let patience =
+                if began { forward.set.limits.body_idle.0 } else { upstream.answer_timeout };
             match head(&mut connection, &mut sending, Instant::now() + patience).await {
-                Err(NoHead::TimedOut)
-                    if control.as_ref().is_some_and(|control| control.pieces() > before) => {}
+                Err(NoHead::TimedOut) if pieces() > before || uploading() != began => {}
                 answer => break answer,
             }
         }
@@ -72,13 +76,21 @@ pub async fn read(
     let unread =
         |control: &Option<StreamControl>| control.as_ref().and_then(StreamControl::reclaim);
     let wrote = purpose == Checkout::Write;
+    let gone = Progress::Broken(Broken::Client);
     match answer {
         Err(NoHead::TimedOut) => {
             connection.abandon();
-            Err(Failed {
-                refusal: Refusal::UpstreamTimeout { unknown: wrote },
-                unread: unread(&control),
-            })
+            let refusal = if uploading() {
+                Refusal::BodyTimeout
+            } else {
+                Refusal::UpstreamTimeout { unknown: wrote }
+            };
+            Err(Failed { refusal, unread: unread(&control) })
+        }
+        Err(_) if control.as_ref().is_some_and(|control| control.progress() == gone) => {
+            connection.abandon();
+            let why = "the connection ended inside the body".to_owned();
+            Err(Failed { refusal: Refusal::InvalidRequest { why }, unread: None })
         }
         Err(error) => {
             tracing::warn!(error = &error as &dyn std::error::Error, "no answer from the store");

@@ -86,7 +86,9 @@ impl Endpoint {
         let uri: http::Uri = url.parse().map_err(|_| bad("it is not a URL"))?;
         let authority = uri.authority().ok_or_else(|| bad("it names no host"))?;
         if authority.as_str().contains('@') {
-            return Err(bad("credentials do not belong in it"));
+            // Not to be repeated: the message goes to terminals and logs.
+            let url = format!("***@{}", authority.as_str().rsplit('@').next().unwrap_or_default());
+            return Err(ConnectError::Url { url, why: "credentials do not belong in it" });
         }
         if uri.path() != "/" && !uri.path().is_empty() || uri.query().is_some() {
             return Err(bad("a path or query does not belong in it; use `add_prefix` of a rule"));
