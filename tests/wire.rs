@@ -16,15 +16,12 @@
 //!
 //! What the store sees and the file does not name is a failure.
 
-//MOD mod contained;
-//MOD mod early;
 mod expectation;
-//MOD mod limits;
+mod limits;
 mod refusals;
 mod reload;
-//MOD mod secrets;
+mod secrets;
 mod shutdown;
-//MOD mod slow;
 mod upload;
 
 use std::fs;

@@ -173,8 +173,9 @@ impl Framing {
 }
 
 fn split_chunks(raw: &[u8]) -> Option<(usize, Vec<u8>)> {
-    let line =
-        |from: usize| raw[from..].windows(2).position(|two| two == b"\r\n").map(|at| from + at);
+    let line = |from: usize| {
+        raw.get(from..)?.windows(2).position(|two| two == b"\r\n").map(|at| from + at)
+    };
     let mut body = Vec::new();
     let mut at = 0;
     loop {
