@@ -12,6 +12,8 @@ mod docs;
 mod durable;
 /// `fencegate explain`, beside a gate with the same configuration.
 mod explain;
+/// Takeovers while writes are in flight, on a store that does exactly what it is told.
+mod fence;
 /// The gate that the other tests start.
 mod gate_works;
 /// The image's build, as far as it can be followed without a registry.

@@ -13,8 +13,10 @@
 //! }
 //! ```
 
+use crate::fence::takeover;
 use crate::stores::uploads::overtaken_uploads;
 use crate::support::gate::Gate;
+use crate::support::raw_store::RawStore;
 use crate::support::relay::Relay;
 use crate::support::scenario::{Guard, Verdict, with_guard_off};
 use crate::support::signed::{SHAPES, Shape};
@@ -52,4 +54,21 @@ fn without_the_tail(store: &Store, shape: Shape) -> Verdict {
     let relay = Relay::start(&store.url);
     let gate = Gate::builder(&relay.url());
     with_guard_off(Guard::Tail, gate, |gate| overtaken_uploads(store, &relay, &[shape], gate))
+}
+
+#[test]
+fn without_the_drain_the_old_write_lands_on_top() {
+    old_write_lands_without(Guard::Drain);
+}
+
+#[test]
+fn without_the_look_the_old_write_lands_on_top() {
+    old_write_lands_without(Guard::Look);
+}
+
+fn old_write_lands_without(guard: Guard) {
+    let store = RawStore::start();
+    let gate = Gate::builder(&store.url());
+    with_guard_off(guard, gate, |gate| takeover::old_write_in_flight(gate, &store))
+        .must_be_violated();
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use socket2::SockRef;
 
-use super::{Seen, Shared, Step};
+use super::{Ended, Seen, Shared, Step};
 
 /// One accepted connection.
 pub struct Connection<'a> {
@@ -14,6 +14,7 @@ pub struct Connection<'a> {
     pub number: usize,
     pub unread: Vec<u8>,
     pub shared: &'a Shared,
+    pub ended: Option<Ended>,
 }
 
 // === impl Connection ===
@@ -59,6 +60,15 @@ impl Connection<'_> {
                 self.send(nth, &answer)
             }
             Step::Send(bytes) => self.send(nth, &bytes),
+            Step::Pause(span) => {
+                std::thread::sleep(span);
+                true
+            }
+            Step::AwaitEnd => {
+                while self.fill() {}
+                self.shared.change(|state| state.seen[nth].ended = self.ended);
+                false
+            }
             Step::Close => false,
             Step::Reset => {
                 SockRef::from(&self.stream).set_linger(Some(Duration::ZERO)).ok();
@@ -99,6 +109,7 @@ impl Connection<'_> {
             applied_at: None,
             answered_at: None,
             torn: false,
+            ended: None,
         };
         Some(self.shared.change(|state| {
             state.seen.push(seen);
@@ -129,7 +140,10 @@ impl Connection<'_> {
                 return true;
             }
             if !self.fill() {
-                self.shared.change(|state| state.seen[nth].torn = true);
+                self.shared.change(|state| {
+                    state.seen[nth].torn = true;
+                    state.seen[nth].ended = self.ended;
+                });
                 return false;
             }
         }
@@ -138,7 +152,14 @@ impl Connection<'_> {
     fn fill(&mut self) -> bool {
         let mut buffer = vec![0; 64 << 10];
         match self.stream.read(&mut buffer) {
-            Ok(0) | Err(_) => false,
+            Ok(0) => {
+                self.ended = Some(Ended::Closed);
+                false
+            }
+            Err(_) => {
+                self.ended = Some(Ended::Reset);
+                false
+            }
             Ok(count) => {
                 self.unread.extend_from_slice(&buffer[..count]);
                 true

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::wait::DEADLINE;
 use connection::Connection;
@@ -30,6 +30,10 @@ pub enum Step {
     Answer,
     /// Send these bytes as they are.
     Send(Vec<u8>),
+    /// Let this much time go by: a slow store, never a way to wait for somebody.
+    Pause(Duration),
+    /// Read until the other side ends the connection; see [`Seen::ended`].
+    AwaitEnd,
     /// Close in order.
     Close,
     /// Close with RST.
@@ -106,6 +110,17 @@ pub struct Seen {
     pub answered_at: Option<Instant>,
     /// The other side closed or reset before the body was complete.
     pub torn: bool,
+    /// How the other side ended the connection, if the store was reading then.
+    pub ended: Option<Ended>,
+}
+
+/// How the other side ended a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// In order: everything it had sent before has arrived.
+    Closed,
+    /// By a reset.
+    Reset,
 }
 
 // === impl Seen ===
@@ -169,7 +184,8 @@ impl RawStore {
                             state.connections += 1;
                             state.connections - 1
                         });
-                        Connection { stream, number, unread: Vec::new(), shared: &shared }.serve();
+                        let unread = Vec::new();
+                        Connection { stream, number, unread, shared: &shared, ended: None }.serve();
                     }
                     shared.change(|state| state.open -= 1);
                 });
@@ -272,6 +288,12 @@ impl RawStore {
     #[track_caller]
     pub fn wait_applied(&self, path: &str) -> Seen {
         self.wait_seen(path, "applied", |seen| seen.applied_at.is_some())
+    }
+
+    /// Waits until the other side ended the connection on which `path` was asked for; how.
+    #[track_caller]
+    pub fn wait_ended(&self, path: &str) -> Ended {
+        self.wait_seen(path, "ended", |seen| seen.ended.is_some()).ended.expect("waited for")
     }
 
     /// Waits until an upload to `path` ended before its last byte.
