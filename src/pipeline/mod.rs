@@ -6,6 +6,7 @@
 //!    of it. Whatever is not certain is a [`refusal`].
 
 pub mod body;
+pub mod buffers;
 pub mod classify;
 pub mod client;
 pub mod fence;

@@ -25,12 +25,10 @@ use super::Stop;
 use super::client_io::ClientIo;
 use super::settings::Address;
 use crate::pipeline::body::{DownBody, Torn};
+use crate::pipeline::buffers;
 use crate::pipeline::worker::Worker;
 use crate::pipeline::{Client, Peer, Pipeline};
 use crate::telemetry::metrics::{Event, Level, Metrics};
-
-/// Most of a body that is read at once, and most that waits to be written.
-const BUFFER: usize = 400 << 10;
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 1_024;
@@ -194,11 +192,12 @@ fn spawn(
     peer: Peer,
 ) {
     let counted = Counted::new(open);
+    let buffer = buffers::size(open.get());
     let serving = serving.clone();
     let worker = Rc::clone(worker);
     tokio::task::spawn_local(async move {
         let gauge = Gauge::new(&serving.pipeline.metrics);
-        connection(&serving, worker, stream, peer).await;
+        connection(&serving, worker, stream, peer, buffer).await;
         drop((slot, counted, gauge));
     });
 }
@@ -240,6 +239,7 @@ async fn connection(
     worker: Rc<Worker>,
     stream: impl AsyncRead + AsyncWrite + AsRawFd + Unpin + 'static,
     peer: Peer,
+    buffer: usize,
 ) {
     let busy = Rc::new(Cell::new(0usize));
     let (client, connected) = Client::new(peer.clone(), stream.as_raw_fd());
@@ -259,6 +259,7 @@ async fn connection(
         })
     };
     let limits = serving.pipeline.rules.load().limits.clone();
+    let head = usize::try_from(limits.head.0).unwrap_or(usize::MAX);
     let blocked = Rc::new(Cell::new(false));
     let stream = ClientIo::new(stream, limits.body_idle.0, Rc::clone(&blocked));
     let serving_it = http1::Builder::new()
@@ -266,8 +267,8 @@ async fn connection(
         .timer(TokioTimer::new())
         .header_read_timeout(limits.header_time.0)
         .max_headers(limits.headers)
-        .max_header_size(usize::try_from(limits.head.0).unwrap_or(usize::MAX))
-        .max_buf_size(BUFFER)
+        .max_header_size(head)
+        .max_buf_size(buffer.max(head))
         .serve_connection(TokioIo::new(stream), service);
     let mut serving_it = std::pin::pin!(serving_it);
     // Dropped before the socket is.

@@ -1,7 +1,7 @@
 //! Idle connections of one thread to one store. Nobody polls them: they are looked at when they are
 //! taken, since a store may have closed one just as a write is about to go out on it.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::os::fd::RawFd;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,6 +17,7 @@ use super::io::Shared;
 use super::{ConnectError, Endpoint, UpstreamIo};
 use crate::core::Millis;
 use crate::pipeline::body::UpBody;
+use crate::pipeline::buffers;
 use crate::telemetry::clock;
 use crate::telemetry::metrics::{Event, Metrics};
 
@@ -29,7 +30,11 @@ pub struct Connection {
     shared: Rc<Shared>,
     descriptor: RawFd,
     idle_since: Millis,
+    _open: Open,
 }
+
+/// Counts one connection for as long as it lives.
+struct Open(Rc<Cell<usize>>);
 
 /// What a request may do with a connection that was idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +48,8 @@ pub enum Checkout {
 /// Idle connections, last used first.
 pub struct Pool {
     idle: RefCell<Vec<Connection>>,
+    /// Connections of this pool, in use or idle.
+    open: Rc<Cell<usize>>,
     metrics: Arc<Metrics>,
 }
 
@@ -52,9 +59,20 @@ const WRITE_IDLE: Duration = Duration::from_secs(1);
 /// Most idle connections kept for one thread and store.
 const MOST_IDLE: usize = 512;
 
-/// One read or write of a large body moves at most this much; also the most memory either direction of
-/// a connection may hold.
-const BUFFER: usize = 400 << 10;
+// === impl Open ===
+
+impl Open {
+    fn new(count: &Rc<Cell<usize>>) -> Open {
+        count.set(count.get() + 1);
+        Open(Rc::clone(count))
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
 
 // === impl Connection ===
 
@@ -102,7 +120,7 @@ impl Connection {
 impl Pool {
     /// A pool without connections.
     pub fn new(metrics: Arc<Metrics>) -> Pool {
-        Pool { idle: RefCell::default(), metrics }
+        Pool { idle: RefCell::default(), open: Rc::default(), metrics }
     }
 
     /// An idle connection, or a new one.
@@ -133,13 +151,15 @@ impl Pool {
         let io = endpoint.connect(connect_timeout, Rc::clone(&shared)).await?;
         let descriptor = io.descriptor();
         let mut http = http1::Builder::new();
-        http.max_buf_size(BUFFER).max_headers(200);
+        let open = Open::new(&self.open);
+        http.max_buf_size(buffers::size(self.open.get())).max_headers(200);
         let (sender, driver) = http
             .handshake(TokioIo::new(io))
             .await
             .map_err(|error| ConnectError::Io(std::io::Error::other(error)))?;
         self.metrics.count(Event::UpstreamMade);
-        Ok(Connection { sender, driver, shared, descriptor, idle_since: clock::monotonic() })
+        let idle_since = clock::monotonic();
+        Ok(Connection { sender, driver, shared, descriptor, idle_since, _open: open })
     }
 
     /// The one used last, if it is young enough; the rest has been idle for even longer.
