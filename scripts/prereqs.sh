@@ -22,6 +22,8 @@ command -v faketime|faketime
 command -v setpriv|util-linux
 command -v flock|util-linux
 command -v ps|procps
+command -v restic|restic
+command -v script|bsdutils
 command -v python3|python3
 python3 -c "import venv,ensurepip"|python3-venv
 test -f "$(python3 -c "import sysconfig; print(sysconfig.get_path('include'))")/Python.h"|python3-dev
@@ -60,7 +62,7 @@ exec 9>"$venv.lock"
 flock 9
 ready && exit 0
 
-say "installing S3 stores and clients into $venv (about a minute, 750 MB)"
+say "installing S3 stores and clients into $venv (about a minute, 800 MB)"
 rm -rf "$venv"
 python3 -m venv "$venv"
 "$venv/bin/pip" install -q --disable-pip-version-check -r tests/requirements.txt -c tests/constraints.txt ||

@@ -108,12 +108,15 @@ impl Run {
             }
             signal = signals.next() => Err(Ended::Signalled(signal)),
         };
-        let ended = match started {
-            Ok(running) => Ok(running.watch(&term, &resource, &mut signals).await),
-            Err(ended) => Err(ended),
+        let (ended, lost) = match started {
+            Ok(mut running) => {
+                let code = running.watch(&term, &resource, &mut signals).await;
+                (Ok(code), running.lost.is_some())
+            }
+            Err(ended) => (Err(ended), false),
         };
         // Only now: of the command nothing is left, or it was never started.
-        if !matches!(*term.holding.borrow(), Holding::Lost(_)) {
+        if !lost {
             term.release().await;
         }
         ended
@@ -163,7 +166,7 @@ fn say_lost(resource: &Resource, lost: Lost) {
 
 impl Running {
     /// Watches over the command until nothing of it is left; the code to exit with.
-    async fn watch(mut self, term: &Term, resource: &Resource, signals: &mut Signals) -> u8 {
+    async fn watch(&mut self, term: &Term, resource: &Resource, signals: &mut Signals) -> u8 {
         let mut holding = term.holding.clone();
         holding.mark_changed();
         loop {

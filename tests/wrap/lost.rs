@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::run::{exists, number};
+use super::run::{exists, number, parent_of};
 use crate::support::gate::Gate;
 use crate::support::link::{Link, Mode};
 use crate::support::process::Process;
@@ -189,10 +189,4 @@ fn a_stopped_command_is_woken_to_end() {
     gate.cli(&["fence", "bump", "wal/main"]);
     assert_eq!(process.wait_exit(DEADLINE).code(), Some(124));
     process.wait_line("told", |line| line == "told");
-}
-
-fn parent_of(pid: i32) -> i32 {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    let rest = &stat[stat.rfind(')').unwrap() + 1..];
-    rest.split_whitespace().nth(1).unwrap().parse().unwrap()
 }

@@ -1,11 +1,12 @@
 //! `fencegate run`: statuses told apart, signals passed on, one lease for one run, nothing left behind.
 
-use std::process::Output;
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::support::gate::Gate;
+use crate::support::gate::{Gate, program};
 use crate::support::link::{Link, Mode};
 use crate::support::process::Process;
 use crate::support::raw_store::RawStore;
@@ -32,6 +33,13 @@ pub fn number(process: &Process, name: &str) -> i32 {
 /// Whether a process of this number exists.
 pub fn exists(pid: i32) -> bool {
     kill(Pid::from_raw(pid), None).is_ok()
+}
+
+/// The parent of a process: of a command, its guard.
+pub fn parent_of(pid: i32) -> i32 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let rest = &stat[stat.rfind(')').unwrap() + 1..];
+    rest.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -215,4 +223,36 @@ fn the_barrier_comes_before_the_command() {
     number(&next, "started");
     assert!(store.object("/wal/slow").is_some());
     assert!(next.wait_exit(DEADLINE).success());
+}
+
+#[test]
+fn what_was_ignored_from_the_start_stays_ignored() {
+    let (_store, gate) = gate();
+    // As `nohup` does it.
+    let script = "trap 'echo asked; exit 9' USR1; echo up=1; while :; do sleep 0.05; done";
+    let run = format!("trap '' HUP; exec {} run r -- sh -c \"$0\"", program());
+    let process = Process::start("nohup", "sh", &["-c", &run, script], |command| {
+        command.env("FENCEGATE_SERVER", gate.admin());
+    });
+    number(&process, "up");
+    process.signal(Signal::SIGHUP);
+    process.signal(Signal::SIGUSR1);
+    assert_eq!(process.wait_exit(DEADLINE).code(), Some(9), "{}", process.tail());
+}
+
+#[test]
+fn at_a_terminal_the_command_has_the_foreground_and_the_shell_gets_it_back() {
+    let (_store, gate) = gate();
+    let inner = "read -r x </dev/tty; echo command-$x";
+    let shell =
+        format!("{} run r -- sh -c '{inner}'; read -r y </dev/tty; echo shell-$y", program());
+    let mut script = gate.cli_command(&[]);
+    let mut terminal = Command::new("timeout");
+    terminal.args(["60", "script", "-qec", &shell, "/dev/null"]).env("SHELL", "/bin/sh");
+    terminal.envs(script.current_dir(gate.dir()).get_envs().filter_map(|(k, v)| Some((k, v?))));
+    let mut child = terminal.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.as_mut().unwrap().write_all(b"one\ntwo\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    let said = text(&output.stdout);
+    assert!(said.contains("command-one") && said.contains("shell-two"), "{said}");
 }
