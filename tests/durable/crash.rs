@@ -7,7 +7,7 @@ use super::{Quarantine, applied, ask, call, fence, json, number, overtake, put, 
 use crate::support::gate::Gate;
 use crate::support::raw_client::request;
 use crate::support::raw_store::RawStore;
-use crate::support::wait::long;
+use crate::support::wait::{DEADLINE, long, wait_for};
 
 const SETTLE: Duration = Duration::from_secs(1);
 const RULES: &str = "[[rule]]\nmatch = \"load/{n}/**\"\nresource = \"load/{n}\"\n\
@@ -124,8 +124,9 @@ fn kill_once(gate: &mut Gate, store: &RawStore, writers: &mut [Writer], round: u
         }
         let mut byte = [0];
         getrandom::fill(&mut byte).unwrap();
-        // Some moment: no fact is waited for.
-        std::thread::park_timeout(Duration::from_millis(3 * u64::from(byte[0])));
+        // Some moment: no other fact is waited for.
+        let moment = Instant::now() + Duration::from_millis(3 * u64::from(byte[0]));
+        wait_for("the moment", DEADLINE, || Instant::now() >= moment);
         gate.sigkill();
     });
     let started = Instant::now();
@@ -158,10 +159,14 @@ fn t11_a_killed_gate_loses_nothing_acknowledged_and_lets_nothing_stale_pass() {
     for writer in &writers {
         let landed = applied(&store, &writer.path());
         assert!(landed.is_sorted(), "{}: an older write on top: {landed:?}", writer.resource);
-        assert!(landed.len() > 3 && writer.stale_refused > 3, "{}: no load", writer.resource);
     }
     let tokens: usize = writers.iter().map(|writer| writer.tokens.len()).sum();
     let writes: usize = writers.iter().map(|writer| applied(&store, &writer.path()).len()).sum();
     let stale: usize = writers.iter().map(|writer| writer.stale_refused).sum();
+    let enough = kills as usize;
+    assert!(
+        tokens > enough && writes > enough && stale > enough,
+        "no load: {tokens} {writes} {stale}"
+    );
     println!("{kills} kills, {tokens} tokens, {writes} writes, {stale} stale ones refused");
 }
