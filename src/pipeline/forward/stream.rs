@@ -207,8 +207,8 @@ async fn early(
         Reply::Read(answer, response) => (answer, response),
         Reply::Long(_) => (Answer::Torn(status), None),
     };
-    // No client shall take for done what the store got no end of.
-    let response = response.filter(|_| !status.is_success());
+    // No client shall take for done what the store got no end of. Without the withheld tail it got one.
+    let response = response.filter(|_| !status.is_success() || !forward.hold_tail);
     conclude(&forward, fenced, before, &answer, "answered before it had the body");
     match response {
         Some(response) => {
