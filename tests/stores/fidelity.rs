@@ -62,14 +62,16 @@ fn reads_and_open_paths_are_answered_as_by_the_store_itself() {
             to("GET", "/absent-bucket/x"),
             // Nothing fences it, so any token will do, and the store is not shown it.
             to("GET", &format!("/{bucket}/public/a")).token(3),
-            to("PUT", &format!("/{bucket}/public/b")).body(Shape::Plain, b"new"),
-            to("PUT", &format!("/{bucket}/public/b")).body(Shape::SignedChunks, b"chunked"),
             to("GET", &format!("/{bucket}/public/b")),
             to("DELETE", &format!("/{bucket}/public/b")),
             to("GET", &format!("/{bucket}/public/b")),
         ];
+        let uploads = SHAPES.iter().map(|shape| {
+            let size = if shape.has_trailer() { 10 } else { 100_000 };
+            to("PUT", &format!("/{bucket}/public/b")).body(*shape, &vec![b'u'; size])
+        });
         let direct: std::net::SocketAddr = host.parse().unwrap();
-        for case in cases {
+        for case in uploads.chain(cases) {
             let mut through = comparable(case.send(site.gate.address()));
             let mut straight = comparable(case.send(direct));
             for answer in [&mut through, &mut straight] {

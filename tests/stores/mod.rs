@@ -10,6 +10,8 @@ mod hosts;
 mod keys;
 /// The memory that large objects take.
 mod memory;
+/// Operations that a fence could overlook.
+mod operations;
 /// Who may write after a takeover: puts, deletes, batches, uploads in parts, copies.
 mod takeover;
 /// Uploads that the lease overtakes.
