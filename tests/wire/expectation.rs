@@ -3,7 +3,7 @@
 //! haproxy/haproxy#3316, aws/aws-cli#1116, python-hyper/h11#43, hyperium/hyper#2791
 
 use crate::support::gate::Gate;
-use crate::support::raw_client::RawClient;
+use crate::support::raw_client::{RawClient, request};
 use crate::support::raw_store::{RawStore, Step, script};
 
 const SIZE: usize = 10 << 20;
@@ -108,9 +108,33 @@ fn a_body_that_comes_after_its_refusal_is_never_read_as_a_request() {
     for length in [hidden.len(), SIZE] {
         let mut client = scene.asks(scene.stale, length);
         assert_eq!(client.answer().status, 412);
-        client.try_send(&hidden.repeat(length / hidden.len()));
+        let mut bytes = hidden.repeat(length / hidden.len());
+        bytes.resize(length, b'x');
+        client.try_send(&bytes);
         let rest = client.rest();
         assert!(rest.is_empty(), "{}", String::from_utf8_lossy(&rest));
     }
     assert_eq!(scene.store.connections(), 0);
+}
+
+#[test]
+fn a_store_that_stalls_inside_its_early_answer_delays_no_successor() {
+    let store = RawStore::start();
+    let gate = Gate::builder(&store.url()).fence("drain_wait = \"2s\"").start();
+    let token = gate.acquire("wal/main", "a", "60s");
+    let begun = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 6\r\n\r\nden";
+    store.next("/wal/x", vec![Step::ReadAtLeast(1), Step::Send(begun.to_vec()), Step::Hold]);
+    let mut client = RawClient::connect(gate.address());
+    let head = format!(
+        "PUT /wal/x HTTP/1.1\r\nHost: localhost\r\nFencing-Token: {token}\r\nContent-Length: {SIZE}\r\n\r\n"
+    );
+    client.send(head.as_bytes());
+    client.send(&vec![b'b'; SIZE / 2]);
+    store.wait_seen("/wal/x", "answered", |seen| seen.answered_at.is_some());
+    let next = gate.hand_over("wal/main", token, "b");
+    let mut successor = RawClient::connect(gate.address());
+    let line = format!("Fencing-Token: {next}");
+    successor.send(&request("PUT", "/wal/y", "localhost", &[&line], b"y"));
+    assert_eq!(successor.answer().status, 200);
+    assert_eq!(client.answer().code().as_deref(), Some("StaleFencingToken"));
 }

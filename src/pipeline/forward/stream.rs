@@ -196,16 +196,30 @@ async fn early(
     };
     let status = response.status();
     let kind = forward.operation.answer;
-    let reply = match read(&mut connection, response, kind, deadline).await {
-        // Without a length, as chunked error bodies are: still the store's own words.
-        Reply::Long(response) => read_whole(&mut connection, response, kind, deadline).await,
-        reply => reply,
+    let signal = fenced.admission.cut_signal();
+    let reply = {
+        let mut reading = std::pin::pin!(async {
+            match read(&mut connection, response, kind, deadline).await {
+                // Without a length, as chunked error bodies are: still the store's own words.
+                Reply::Long(response) => {
+                    read_whole(&mut connection, response, kind, deadline).await
+                }
+                reply => reply,
+            }
+        });
+        // The tail has not left: a successor does not wait for a store that stalls inside its answer.
+        poll_fn(|cx| match reading.as_mut().poll(cx) {
+            Poll::Ready(reply) => Poll::Ready(Some(reply)),
+            Poll::Pending => signal.poll_cut(cx).map(|()| None),
+        })
+        .await
     };
+    let overtaken = reply.is_none().then(|| fenced.overtaken());
     let unread = unread();
     connection.abandon();
     let (answer, response) = match reply {
-        Reply::Read(answer, response) => (answer, response),
-        Reply::Long(_) => (Answer::Torn(status), None),
+        Some(Reply::Read(answer, response)) => (answer, response),
+        Some(Reply::Long(_)) | None => (Answer::Torn(status), None),
     };
     // No client shall take for done what the store got no end of. Without the withheld tail it got one.
     let response = response.filter(|_| !status.is_success() || !forward.hold_tail);
@@ -219,6 +233,9 @@ async fn early(
             Ok(Response::from_parts(head, DownBody::from(body)))
         }
         None => {
+            if let Some(refusal) = overtaken {
+                return Err(Failed { refusal, unread });
+            }
             let unknown = !status.is_client_error();
             let why = "it answered before it had the whole body, and not plainly".to_owned();
             Err(Failed { refusal: Refusal::UpstreamFailed { unknown, why }, unread })
