@@ -42,7 +42,12 @@ fn split(text: &str) -> (String, Vec<(usize, String)>) {
                 prose.push('\n');
             }
             (None, Some(language)) => {
-                if matches!(language.as_str(), "sh" | "bash" | "console") {
+                // In a console's transcript the rest is what the commands printed.
+                let typed = match language.as_str() {
+                    "console" => line.trim_start().starts_with("$ "),
+                    language => matches!(language, "sh" | "bash"),
+                };
+                if typed {
                     shell.push((number + 1, line.to_owned()));
                 }
             }

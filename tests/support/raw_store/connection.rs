@@ -61,7 +61,8 @@ impl Connection<'_> {
             }
             Step::Send(bytes) => self.send(nth, &bytes),
             Step::Pause(span) => {
-                std::thread::sleep(span);
+                // Nobody unparks this thread.
+                std::thread::park_timeout(span);
                 true
             }
             Step::AwaitEnd => {
