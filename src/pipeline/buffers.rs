@@ -8,9 +8,9 @@
 /// within some hundred MiB. `docs/performance.md` has the figures.
 pub fn size(connections: usize) -> usize {
     match connections {
-        0..=8 => 400 << 10,
-        9..=32 => 192 << 10,
-        33..=128 => 96 << 10,
+        0..=4 => 400 << 10,
+        5..=16 => 256 << 10,
+        17..=64 => 96 << 10,
         // No smaller: a request head has to fit.
         _ => 64 << 10,
     }
@@ -23,7 +23,7 @@ mod tests {
     #[test]
     fn all_connections_of_a_thread_together_stay_bounded() {
         let total = |connections: usize| (1..=connections).map(size).sum::<usize>() * 3;
-        assert!(total(32) < 24 << 20, "{}", total(32));
+        assert!(total(32) < 20 << 20, "{}", total(32));
         assert!(total(500) < 130 << 20, "{}", total(500));
         assert!(total(5_000) < 1_000 << 20, "{}", total(5_000));
     }
