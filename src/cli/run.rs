@@ -29,8 +29,9 @@ pub(super) const LOST: u8 = 124;
 /// fencegate itself failed, or was called wrongly.
 pub(super) const FAILED: u8 = 125;
 
-/// A guard that has not reported by then is taken to be stopped.
-const GUARD_LATE: Duration = Duration::from_millis(250);
+/// A guard that has not reported by then is taken to be stopped. If it was only late, nothing is lost: what is
+/// killed then had to be gone already.
+const GUARD_LATE: Duration = Duration::from_millis(50);
 
 /// Run a command under a lease: acquire, wait for older writes, run, renew, give back.
 ///

@@ -260,7 +260,7 @@ impl Refusal {
                 "the lease on {resource} with fencing token {presented} was released by its holder. Acquire a new lease before writing again."
             ),
             Refusal::LeaseExpired { resource, presented } => format!(
-                "the lease on {resource} with fencing token {presented} has expired and this rule requires a running one. Acquire a new lease before writing again."
+                "the lease on {resource} with fencing token {presented} has expired and this request needs a running one. Acquire a new lease before writing again."
             ),
             Refusal::MissingToken { resource } => format!(
                 "this request concerns {resource}, which is fenced, and carries no Fencing-Token header. Acquire a lease (`fencegate lease acquire {resource}`) and send its token."

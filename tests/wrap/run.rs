@@ -102,6 +102,34 @@ fn the_command_sees_its_token_resource_and_sidecar() {
 }
 
 #[test]
+fn the_command_starts_as_from_a_shell() {
+    let (_store, gate) = gate();
+    // Signals, descriptors: neither more nor less than without fencegate.
+    let script = "grep ^Sig /proc/self/status | grep -v Pnd; ls /proc/self/fd | wc -l; pwd";
+    let plain = gate.cli_command(&[]);
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script]).current_dir(plain.get_current_dir().unwrap()).stdin(Stdio::null());
+    let want = shell.output().unwrap();
+    let mut under = gate.cli_command(&["run", "r", "--", "sh", "-c", script]);
+    let got = under.stdin(Stdio::null()).output().unwrap();
+    assert_eq!(text(&got.stdout), text(&want.stdout), "{}", text(&got.stderr));
+}
+
+#[test]
+fn the_shortest_lease_is_kept() {
+    let (_store, gate) = gate();
+    let script = "echo up=1; while [ ! -e enough ]; do sleep 0.05; done; exit 4";
+    let args = ["run", "r", "--ttl", "1s", "--", "sh", "-c", script];
+    let process = gate.spawn(&args, |_| {});
+    number(&process, "up");
+    wait_for("ten renewals", DEADLINE, || {
+        gate.log().iter().filter(|line| line.contains("lease.renew")).count() >= 10
+    });
+    std::fs::write(gate.dir().join("enough"), "").unwrap();
+    assert_eq!(process.wait_exit(DEADLINE).code(), Some(4), "{}", process.tail());
+}
+
+#[test]
 fn each_run_has_a_lease_of_its_own_and_gives_it_back() {
     let (_store, gate) = gate();
     let token = |output: Output| text(&output.stdout).trim().parse::<u64>().unwrap();

@@ -53,6 +53,11 @@ fn a_request_goes_on_byte_for_byte_with_the_token_added() {
     got.sort_unstable();
     assert_eq!(got, want);
     assert_eq!(seen.raw_body, b"hello");
+    // As a client with HTTP_PROXY sends it.
+    client.send(b"GET http://some.host/b/%7e HTTP/1.1\r\nHost: some.host\r\n\r\n");
+    client.answer();
+    let targets: Vec<_> = recorder.seen().into_iter().map(|seen| seen.target).collect();
+    assert_eq!(targets[1], "http://some.host/b/%7e");
 }
 
 #[test]

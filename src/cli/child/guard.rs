@@ -15,8 +15,8 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::unix::pipe;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::SELF;
 use super::tree::{self, Reaped};
+use super::{NAME, SELF};
 use crate::cli::signals::{FORWARDED, is_ignored};
 use crate::core::Millis;
 use crate::store::clock::{Clock, SystemClock};
@@ -117,7 +117,7 @@ impl Guard {
         let group_of_parent = getpgid(Some(getppid())).ok();
         let foreground = tcgetpgrp(io::stdin()).ok();
         let mut command = Command::new(SELF);
-        command.args(["__exec", "--parent", &Pid::this().to_string()]);
+        command.arg0(NAME).args(["__exec", "--parent", &Pid::this().to_string()]);
         if foreground.is_some() && foreground == group_of_parent {
             command.arg("--terminal");
         }

@@ -37,6 +37,9 @@ use tree::Reaped;
 /// This very program, also if its file was replaced meanwhile.
 const SELF: &str = "/proc/self/exe";
 
+/// As which `ps` shows it.
+const NAME: &str = "fencegate";
+
 /// A running command behind its guard.
 pub struct Child {
     control: File,
@@ -84,6 +87,7 @@ impl Child {
         fcntl(&control, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         let terminal = tcgetpgrp(io::stdin()).ok().filter(|group| *group == nix::unistd::getpgrp());
         Command::new(SELF)
+            .arg0(NAME)
             .args(["__guard", "--control", &their_control.as_raw_fd().to_string()])
             .args(["--reports", &their_reports.as_raw_fd().to_string()])
             .args(["--gone-by", &gone_by.0.to_string(), "--"])

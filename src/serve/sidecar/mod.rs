@@ -193,7 +193,11 @@ impl Side {
         let gate = expects.then(Gate::default);
         if let Some(gate) = &gate {
             let gate = gate.clone();
-            hyper::ext::on_informational(&mut request, move |_| gate.open());
+            hyper::ext::on_informational(&mut request, move |interim| {
+                if interim.status() == http::StatusCode::CONTINUE {
+                    gate.open();
+                }
+            });
         }
         let request = request.map(|body| Up::new(body, gate, Rc::clone(&self.worker)));
         match self.send(upstream, request).await {
