@@ -25,6 +25,8 @@ mod metrics;
 /// Safety scenarios against a program without a guard.
 #[cfg(feature = "must-fail")]
 mod must_fail;
+/// The lease API against its OpenAPI document.
+mod openapi;
 /// `fencegate status`, and what it rests on.
 mod status;
 /// Takeovers, byte fidelity and odd keys on real stores, with real clients.

@@ -105,7 +105,7 @@ fn admit(
     let path = request.uri().path();
     let host = host(request)?;
     let rebindable = tokens.is_empty() || (path == "/" && peer.is_local());
-    let is_probe = matches!(path, "/healthz" | "/readyz" | "/metrics");
+    let is_probe = matches!(path, "/healthz" | "/readyz" | "/metrics" | "/openapi.json");
     // A browser cannot reach a Unix socket, so its Host means nothing.
     if rebindable && !is_probe && peer != Peer::Unix && !is_ours(host, listen) {
         return Err(Problem::new(

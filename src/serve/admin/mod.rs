@@ -11,6 +11,7 @@ pub mod guard;
 mod health;
 mod lease;
 pub mod listen;
+pub mod openapi;
 mod page;
 pub mod problem;
 pub mod state;
@@ -51,6 +52,7 @@ pub fn router<B: LeaseBackend, F: FenceControl>(state: AdminState<B, F>) -> Rout
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz::<B, F>))
         .route("/metrics", get(health::metrics::<B, F>))
+        .route("/openapi.json", get(openapi::openapi))
         .route("/", get(page::page::<B, F>))
         .fallback(problem::no_such_route)
         .layer(from_fn_with_state(state.clone(), guard::guard::<B, F>))
