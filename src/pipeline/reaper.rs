@@ -129,9 +129,13 @@ mod tests {
                     settle.send(()).unwrap();
                 });
                 reaper.adopt(async { panic!("on purpose") });
-                while reaper.len() > 1 {
-                    tokio::task::yield_now().await;
-                }
+                let settle_one = async {
+                    while reaper.len() > 1 {
+                        tokio::task::yield_now().await;
+                    }
+                };
+                let patience = std::time::Duration::from_secs(30);
+                tokio::time::timeout(patience, settle_one).await.expect("the panic is over");
                 go.send(()).unwrap();
                 settled.await.unwrap();
             })
