@@ -63,8 +63,12 @@ flock 9
 ready && exit 0
 
 say "installing S3 stores and clients into $venv (about a minute, 800 MB)"
-rm -rf "$venv"
-python3 -m venv "$venv"
+# What is there already is kept: one more client takes seconds, and whoever tests meanwhile goes on. An
+# environment that is broken (its Python was removed, or a run was interrupted) begins anew.
+if ! "$venv/bin/pip" --version >/dev/null 2>&1; then
+    rm -rf "$venv"
+    python3 -m venv "$venv"
+fi
 "$venv/bin/pip" install -q --disable-pip-version-check -r tests/requirements.txt -c tests/constraints.txt ||
     die 'pip could not install tests/requirements.txt; see its message above'
 printf '%s\n' "$want" >"$stamp"

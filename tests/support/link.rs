@@ -17,6 +17,8 @@ pub enum Mode {
     Unavailable,
     /// Closes with the request read and unanswered.
     Close,
+    /// Forwards one request and loses its answer, then passes.
+    LoseOne,
 }
 
 /// A link for one request a connection, as the command line makes them.
@@ -84,8 +86,10 @@ fn connection(mut client: TcpStream, to: SocketAddr, state: &Mutex<State>) {
         }
     }
     let mut guard = state.lock().unwrap();
+    let lose = guard.mode == Mode::LoseOne;
     match guard.mode {
         Mode::Pass => {}
+        Mode::LoseOne => guard.mode = Mode::Pass,
         Mode::Silent => return guard.silenced.push(client),
         Mode::Close => return,
         Mode::Unavailable => {
@@ -109,6 +113,9 @@ fn connection(mut client: TcpStream, to: SocketAddr, state: &Mutex<State>) {
             state.lock().unwrap().renewed.push(arrived);
         }
         first = false;
+        if lose {
+            break;
+        }
         if client.write_all(&buffer[..count]).is_err() {
             break;
         }

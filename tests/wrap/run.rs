@@ -105,7 +105,7 @@ fn the_command_sees_its_token_resource_and_sidecar() {
 fn the_command_starts_as_from_a_shell() {
     let (_store, gate) = gate();
     // Signals, descriptors: neither more nor less than without fencegate.
-    let script = "grep ^Sig /proc/self/status | grep -v Pnd; ls /proc/self/fd | wc -l; pwd";
+    let script = "grep ^Sig[BIC] /proc/self/status; ls /proc/self/fd | wc -l; pwd";
     let plain = gate.cli_command(&[]);
     let mut shell = Command::new("sh");
     shell.args(["-c", script]).current_dir(plain.get_current_dir().unwrap()).stdin(Stdio::null());
@@ -283,4 +283,38 @@ fn at_a_terminal_the_command_has_the_foreground_and_the_shell_gets_it_back() {
     let output = child.wait_with_output().unwrap();
     let said = text(&output.stdout);
     assert!(said.contains("command-one") && said.contains("shell-two"), "{said}");
+}
+
+#[test]
+fn an_acquire_whose_answer_is_lost_gets_the_same_grant_again() {
+    let (_store, gate) = gate();
+    let link = Link::start(gate.admin_address());
+    link.set(Mode::LoseOne);
+    let args = ["run", "wal/main", "--proxy", &gate.url(), "--server", &link.url()];
+    let output = gate.cli(&[&args[..], &["--", "sh", "-c", "echo $FENCING_TOKEN"]].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let token = format!("token={}", text(&output.stdout).trim());
+    let log = gate.log();
+    let acquired: Vec<_> = log.iter().filter(|line| line.contains("lease.acquire")).collect();
+    assert!(
+        acquired.len() >= 2 && acquired.iter().all(|line| line.contains(&token)),
+        "{acquired:#?}"
+    );
+    // Its age was not known, so it was renewed before anything else.
+    assert_eq!(link.renewed().len(), 1);
+}
+
+#[test]
+fn a_server_that_comes_back_in_time_costs_nothing() {
+    let store = RawStore::start();
+    let mut gate = Gate::builder(&store.url()).start();
+    let script = "echo up=1; while [ ! -e enough ]; do sleep 0.05; done; curl -sf -X PUT --data-binary x $FENCEGATE_PROXY/wal/x";
+    let args = ["run", "wal/main", "--ttl", "10s", "--", "sh", "-c", script];
+    let process = gate.spawn(&args, |_| {});
+    number(&process, "up");
+    gate.restart();
+    gate.wait_log(&["lease.renew", "wal/main"]);
+    std::fs::write(gate.dir().join("enough"), "").unwrap();
+    assert_eq!(process.wait_exit(DEADLINE).code(), Some(0), "{}", process.tail());
+    assert_eq!(store.object("/wal/x").as_deref(), Some(&b"x"[..]));
 }
