@@ -12,7 +12,7 @@ CARGO_TARGET_DIR ?= $(CACHE_DIR)/target
 FENCEGATE_VENV ?= $(CACHE_DIR)/venv
 export CARGO_TARGET_DIR FENCEGATE_VENV
 
-.PHONY: test demo test-long fmt fmt-check lint doc build release bench prereqs image clean
+.PHONY: test demo test-long fmt fmt-check lint doc build release bench prereqs man image clean
 
 test: prereqs
 	$(CARGO) test --locked
@@ -51,6 +51,9 @@ bench:
 # Quick when everything is there.
 prereqs:
 	@scripts/prereqs.sh
+
+man: build
+	$(CARGO_TARGET_DIR)/debug/fencegate completions --man man
 
 image:
 	docker build -t fencegate .

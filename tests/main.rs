@@ -2,6 +2,8 @@
 
 mod support;
 
+/// Completions and manual pages.
+mod completions;
 /// `fencegate check` and the files under `config/`.
 mod config;
 /// What every lease backend and every ledger promises, and what the embedded database adds to it.
