@@ -133,4 +133,8 @@ impl LeaseBackend for AnyLease {
     fn grade(&self) -> Grade {
         each!(self, lease => lease.grade())
     }
+
+    fn is_local(&self) -> bool {
+        each!(self, lease => lease.is_local())
+    }
 }

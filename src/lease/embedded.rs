@@ -258,6 +258,10 @@ impl LeaseBackend for EmbeddedLease {
     fn grade(&self) -> Grade {
         Grade::SingleNodeDurable
     }
+
+    fn is_local(&self) -> bool {
+        true
+    }
 }
 
 // === impl Shared ===

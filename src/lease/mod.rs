@@ -266,4 +266,10 @@ pub trait LeaseBackend: Send + Sync + 'static {
 
     /// How far its promises reach.
     fn grade(&self) -> Grade;
+
+    /// Whether a validation is a look into this process's memory: then it is worth repeating at the
+    /// last moment.
+    fn is_local(&self) -> bool {
+        false
+    }
 }

@@ -11,9 +11,7 @@ use crate::support::wait::{DEADLINE, wait_for};
 fn an_archiver_paused_halfway_through_a_segment_is_refused_when_it_goes_on() {
     for successor_wrote in [false, true] {
         let store = RawStore::start();
-        // Whoever is paused for real is paused for longer than the default.
-        let lines = format!("{NO_END}\nrevalidate_after = \"10ms\"");
-        let gate = Gate::builder(&store.url()).fence(&lines).start();
+        let gate = Gate::builder(&store.url()).fence(NO_END).start();
         let a = gate.acquire("wal/main", "a", "60s");
         let whole = put("/wal/0000000A", a, &vec![b'a'; 1 << 20]);
         let (first, rest) = whole.split_at(whole.len() / 2);

@@ -81,7 +81,7 @@ impl Admission {
     /// May the tail leave? [`Commit::Go`] counts the exchange; a read is always free to go.
     pub fn commit(&mut self, validated: Validated) -> Commit {
         let Some(exchange) = self.exchange else { return Commit::Go };
-        let age = self.policy.revalidate_after;
+        let age = self.policy.revalidate_after.min(self.fences.freshest());
         let commit = self.fences.with(&self.resource, |cell, now, _| {
             cell.gate.commit(now, exchange, validated.sent, age)
         });

@@ -1,5 +1,7 @@
 //! Validation: is this token the latest of its resource, and may it still write?
 
+use std::time::Duration;
+
 use super::{Fences, Policy, Refusal};
 use crate::core::lease::Verdict;
 use crate::core::{Millis, Resource, Token};
@@ -16,9 +18,18 @@ pub struct Validated {
     pub mark: Option<Token>,
 }
 
+/// The age of a validation that costs nothing to repeat: one tick of the clock it is measured by.
+const FREE: Duration = Duration::from_millis(1);
+
 // === impl Fences ===
 
 impl Fences {
+    /// The oldest validation that a commit point may rely on, whatever the rule allows: where leases are
+    /// kept in this process, a look at them costs less than a write that came too late.
+    pub(super) fn freshest(&self) -> Duration {
+        if self.0.lease.is_local() { FREE } else { Duration::MAX }
+    }
+
     /// Asks the lease backend for a verdict on `token`.
     ///
     /// # Errors
