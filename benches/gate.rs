@@ -27,7 +27,7 @@ fn entering(token: Token) -> Entering {
 
 /// A gate that has admitted `token` before.
 fn admitted(token: Token) -> Gate {
-    let mut gate = Gate::new(Guards::ALL, Quarantine::For(60 * SECOND));
+    let mut gate = Gate::new(Guards::ALL);
     let now = Millis(0);
     assert_eq!(gate.enter(now, entering(token), id(1)), Entry::Waiting);
     gate.raised(now, Some(token), id(2));
