@@ -11,7 +11,7 @@ use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
 use super::clients::{Answer, Curl, stdout_of};
-use super::process::{Process, clean_env, free_port};
+use super::process::{Process, clean_env, free_port, wait_stopped};
 use super::wait;
 
 /// The rules of a gate that was given none.
@@ -364,9 +364,10 @@ impl Gate {
         self.process.signal(Signal::SIGHUP);
     }
 
-    /// Stops it where it stands (SIGSTOP).
+    /// Stops it where it stands (SIGSTOP); returns when every thread has stopped.
     pub fn pause(&self) {
         self.process.signal(Signal::SIGSTOP);
+        wait_stopped(self.process.pid());
     }
 
     /// Lets it go on (SIGCONT).

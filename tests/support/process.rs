@@ -177,6 +177,18 @@ impl Drop for Process {
     }
 }
 
+/// Waits until every thread of a process has stopped. SIGSTOP only asks: what was running runs on for a moment.
+pub fn wait_stopped(pid: Pid) {
+    let stopped = |task: std::path::PathBuf| {
+        let stat = std::fs::read_to_string(task.join("stat")).unwrap_or_default();
+        stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'))
+    };
+    wait::wait_for(&format!("{pid} is stopped"), wait::DEADLINE, || {
+        let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it exists");
+        tasks.flatten().all(|task| stopped(task.path()))
+    });
+}
+
 /// Spawns on the one thread that never ends.
 fn spawn(command: Command) -> std::io::Result<Child> {
     type Order = (Command, Sender<std::io::Result<Child>>);

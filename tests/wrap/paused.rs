@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 use super::run::{number, parent_of};
 use crate::support::clients::Curl;
 use crate::support::gate::Gate;
-use crate::support::process::Process;
+use crate::support::process::{Process, wait_stopped};
 use crate::support::raw_client::{RawClient, request};
 use crate::support::raw_store::RawStore;
 use crate::support::wait::{DEADLINE, wait_for};
@@ -52,6 +52,9 @@ impl Story {
         kill(self.process.pid(), signal).unwrap();
         kill(guard, signal).unwrap();
         killpg(self.group, signal).unwrap();
+        if signal == Signal::SIGSTOP {
+            [self.process.pid(), guard, self.group].into_iter().for_each(wait_stopped);
+        }
     }
 
     /// The successor acquires, writes one key and deletes another.
