@@ -121,7 +121,8 @@ mod tests {
         let keeper = Keeper::new(TTL, clock.boottime());
         let (publish, mut holding) = watch::channel(Holding::Held(keeper.deadlines()));
         let keeping = keep(keeper, clock, renew, publish);
-        let _ = tokio::time::timeout(Duration::from_secs(300), keeping).await;
+        // Between two renewals, so that it is certain which ones it saw.
+        let _ = tokio::time::timeout(Duration::from_secs(295), keeping).await;
         let lost = match *holding.borrow_and_update() {
             Holding::Lost(lost) => Some(lost),
             Holding::Held(_) => None,
