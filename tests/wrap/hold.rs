@@ -210,4 +210,8 @@ fn a_stale_token_is_the_proxys_to_refuse() {
     assert_eq!(output.status.code(), Some(22), "curl's own");
     assert!(text(&output.stdout).contains("StaleFencingToken"), "{}", text(&output.stdout));
     assert!(store.seen().is_empty());
+    // Also when it comes from the environment.
+    let mut command = gate.cli_command(&["with", "--", "sh", "-c", &put]);
+    let output = command.env("FENCING_TOKEN", old.to_string()).output().unwrap();
+    assert!(text(&output.stdout).contains("StaleFencingToken"), "{}", text(&output.stdout));
 }
