@@ -36,3 +36,27 @@ fn a_gate_comes_back_on_the_same_addresses() {
     gate.restart();
     assert_eq!((gate.url(), gate.get("/readyz").status), (url, 200));
 }
+
+#[test]
+fn each_rule_sends_its_requests_to_its_own_store() {
+    let (first, second) = (RawStore::start(), RawStore::start());
+    let rules = format!(
+        "[[rule]]\nmatch = \"a/**\"\nresource = \"a\"\n\
+         [[rule]]\nmatch = \"b/**\"\nresource = \"b\"\nupstream = \"second\"\n\
+         [upstreams.second]\nkind = \"s3\"\nurl = \"{}\"\n",
+        second.url()
+    );
+    let gate = Gate::builder(&first.url()).rules(&rules).start();
+    for (bucket, own, other) in [("a", &first, &second), ("b", &second, &first)] {
+        let token = gate.acquire(bucket, "holder", "60s");
+        let path = format!("/{bucket}/k");
+        let url = format!("{}{path}", gate.url());
+        assert_eq!(Curl::put(&url).token(token).body(b"body").send().status, 200, "{bucket}");
+        assert_eq!(Curl::get(&url).send().body, b"body", "{bucket}");
+        let list = format!("{}/{bucket}?list-type=2&prefix=x", gate.url());
+        Curl::get(&list).send();
+        assert_eq!(own.seen_at(&path).len(), 2, "{bucket}");
+        assert_eq!(own.seen().len(), 3, "{bucket}: the list went elsewhere");
+        assert!(other.seen_at(&path).is_empty(), "{bucket}");
+    }
+}

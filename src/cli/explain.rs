@@ -33,9 +33,10 @@ pub struct Explain {
     file: ConfigFile,
     /// GET, PUT, DELETE, ...
     method: String,
-    /// What follows the method in the request: `/bucket/key?query`, percent-encoded as the client sends it.
+    /// What follows the method in the request: `/bucket/key?query`, or the whole URL; percent-encoded as the
+    /// client sends it.
     target: String,
-    /// The Host header. Default: the first of `proxy.hosts`, else localhost.
+    /// The Host header. Default: that of the URL, else the first of `proxy.hosts`, else localhost.
     #[arg(long)]
     host: Option<String>,
     /// A header of the request; may be repeated.
@@ -167,7 +168,7 @@ impl Explain {
     fn asked(&self, config: &Config) -> Result<Asked, String> {
         let method = Method::from_bytes(self.method.as_bytes())
             .map_err(|_| format!("{:?} is no method; write GET, PUT, ...", self.method))?;
-        let uri = self.target.parse().map_err(|_| {
+        let uri: Uri = self.target.parse().map_err(|_| {
             format!(
                 "{:?} is no target, and is answered with 400; write /bucket/key, percent-encoded",
                 self.target
@@ -183,7 +184,11 @@ impl Explain {
                 parsed.ok_or_else(|| format!("{line:?} is no header; write 'Name: value'"))?;
             headers.append(name, value);
         }
-        let default = config.pipeline.hosts.first().map_or("localhost", String::as_str);
+        // Of a whole URL, what its client would send.
+        let default = match uri.authority() {
+            Some(authority) => authority.as_str(),
+            None => config.pipeline.hosts.first().map_or("localhost", String::as_str),
+        };
         let host = match &self.host {
             Some(host) => Some(host.as_str()),
             None if headers.contains_key(HOST) => None,
@@ -267,9 +272,10 @@ fn accepted(config: &Config, set: &RuleSet, asked: &Asked) -> Result<Accepted, R
         }),
         resource: routed.and_then(|routed| routed.resource).map(|resource| resource.to_string()),
         upstream: UpstreamFound {
-            name: rule
-                .and_then(|at| config.pipeline.rules[at].upstream.clone())
-                .unwrap_or_else(|| "upstream".to_owned()),
+            name: set
+                .stores()
+                .find(|(_, store)| std::sync::Arc::ptr_eq(store, &upstream))
+                .map_or_else(String::new, |(name, _)| name.to_owned()),
             kind,
         },
         body: body(&operation),

@@ -19,7 +19,7 @@ use super::client::{Client, Peer};
 use super::fence::{Cargo, Fences, Turned};
 use super::forward::{self, Budget, Failed, Fenced, Forward};
 use super::frame::{self, Framed};
-use super::plan::{Plan, plan};
+use super::plan::{Plan, plan, store_of};
 use super::refusal::Refusal;
 use super::respond::{Occasion, RequestId, is_conditional, refuse};
 use super::route::{self, Routed};
@@ -333,7 +333,8 @@ impl Steps<'_> {
                 .map_err(Turned::Refused)?,
         };
         self.place.learn(Some(&routed));
-        self.check_upstream(&plan, &routed).map_err(Turned::Refused)?;
+        plan.upstream = store_of(&self.set, &plan.upstream, plan.operation.effect, &routed)
+            .map_err(Turned::Refused)?;
         if let Some(source) = &plan.operation.source {
             route::source(&self.set, plan.upstream.kind, source, &routed)
                 .map_err(Turned::Refused)?;
@@ -375,16 +376,6 @@ impl Steps<'_> {
 
     fn unfenced(&mut self) -> Entered {
         Entered::Open(Checkout::Write)
-    }
-
-    /// The rule that the keys fall under must send them where the request was classified for.
-    fn check_upstream(&self, plan: &Plan, routed: &Routed) -> Result<(), Refusal> {
-        let upstream = routed.rule.map_or(&self.set.default, |rule| &self.set.rules[rule].upstream);
-        if Arc::ptr_eq(upstream, &plan.upstream) {
-            return Ok(());
-        }
-        let why = "the path and the keys of this request belong to different stores".to_owned();
-        Err(Refusal::InvalidRequest { why })
     }
 
     /// Reads a document whose keys decide, before anything else is done with it.

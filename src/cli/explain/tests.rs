@@ -23,6 +23,18 @@ upstream = "state"
 [[rule]]
 match = "public/**"
 fence = "none"
+[[rule]]
+match = "moved/**"
+resource = "state"
+upstream = "state"
+strip_prefix = "/moved"
+[[rule]]
+match = "other/**"
+resource = "state"
+upstream = "other"
+[upstreams.other]
+kind = "rest"
+url = "http://127.0.0.1:9002"
 "#;
 
 fn ask(method: &str, target: &str, headers: &[&str]) -> Explanation {
@@ -111,6 +123,28 @@ fn a_refusal_is_the_one_that_the_proxy_would_answer_with() {
             Verdict::Accepted(accepted) => panic!("{method} {target}: {accepted:?}"),
         }
     }
+}
+
+#[test]
+fn a_destination_that_would_not_go_where_its_rule_says_is_refused() {
+    for (method, target, destination) in [
+        ("MOVE", "/moved/a", "/moved/b"),
+        ("COPY", "/moved/a", "/state/b"),
+        ("COPY", "/state/a", "/moved/b"),
+        ("COPY", "/other/a", "/state/b"),
+    ] {
+        let shown = ask(method, target, &[&format!("Destination: {destination}")]);
+        let Verdict::Refused { refusal } = shown.verdict else { panic!("{method} {target}") };
+        assert_eq!((refusal.status, refusal.code), (400, "InvalidRequest"), "{method} {target}");
+    }
+    let moved = accepted_of(ask("MOVE", "/state/a", &["Destination: /state/b"]));
+    assert_eq!(moved.resource.as_deref(), Some("state"));
+}
+
+#[test]
+fn a_whole_url_is_explained_as_its_client_would_send_it() {
+    let shown = ask("PUT", "http://127.0.0.1:8080/backups/main/1", &[]);
+    assert_eq!(shown.host, "127.0.0.1:8080");
 }
 
 #[test]
