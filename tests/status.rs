@@ -33,7 +33,7 @@ fn a_server_that_is_well_says_so_with_the_level_of_each_rule() {
         &format!("proxy   {}\n", gate.url()),
         "lease   up, single-node-durable\n",
         &format!("store   up, upstream: s3 {}\n", store.url()),
-        "1     wal/**     wal/main  drained  U1 U2 U3 U4 U5 U6 hold",
+        "1     wal/**     wal/main  drained  assuming U1 U2 U3 U4 U5 U6",
         "2     public/**  -         -        fence = \"none\"",
     ] {
         assert!(text.contains(part), "{part:?} in\n{text}");

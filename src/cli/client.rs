@@ -35,11 +35,12 @@ pub struct ServerArgs {
         global = true,
         env = "FENCEGATE_SERVER",
         default_value = "http://127.0.0.1:8081",
-        value_name = "URL"
+        value_name = "URL",
+        help_heading = "Server"
     )]
     pub server: String,
     /// File with the bearer token. Without it, the variable FENCEGATE_TOKEN is used if it is set.
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Server")]
     pub admin_token_file: Option<PathBuf>,
 }
 
@@ -136,6 +137,11 @@ impl ClientError {
             && !request_id.is_empty()
         {
             eprintln!("  request {}", printable(request_id));
+        }
+        if let ClientError::Refused { kind, .. } = self
+            && kind == "/errors/lease-held"
+        {
+            eprintln!("  to wait for it: --wait, such as --wait 30s");
         }
         self.exit()
     }
@@ -274,7 +280,10 @@ impl Client {
         let text = |name: &str| problem[name].as_str().unwrap_or_default().to_owned();
         let detail = match text("detail") {
             detail if detail.is_empty() => {
-                format!("{} answered {status}; is it a fencegate admin listener?", self.server)
+                format!(
+                    "{} answered {status}, and not as a fencegate admin listener does; --server takes the address of `admin.listen`, not of the proxy or the store",
+                    self.server
+                )
             }
             detail => detail,
         };

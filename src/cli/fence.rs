@@ -13,8 +13,7 @@ use serde_json::{Value, json};
 use super::ConfigFile;
 use super::client::{ANSWER_TIME, Client, ClientError, ServerArgs, block_on, printable, query};
 use super::exit::Exit;
-use super::lease::{print, table, token_from};
-use crate::core::Token;
+use super::lease::{Holding, print, table};
 use crate::store::embedded::{self, StoreError};
 
 /// Longest wait for a barrier.
@@ -29,7 +28,7 @@ pub struct FenceArgs {
     #[command(flatten)]
     server: ServerArgs,
     /// Print the server's JSON answer.
-    #[arg(long, global = true)]
+    #[arg(long, global = true, display_order = 100)]
     json: bool,
     #[command(subcommand)]
     call: Call,
@@ -40,15 +39,7 @@ enum Call {
     /// The barrier: wait until every older write of the resource has settled.
     ///
     /// After it, everything done under this token, fenced or not, comes after every older write.
-    Raise {
-        /// Which resource.
-        resource: String,
-        /// The token that holds it (default: from --token-file, then FENCING_TOKEN).
-        token: Option<Token>,
-        /// File with the token.
-        #[arg(long, value_name = "FILE", conflicts_with = "token")]
-        token_file: Option<PathBuf>,
-    },
+    Raise(Holding),
     /// Show a resource's mark, permits and waiters.
     Show {
         /// Which resource.
@@ -114,8 +105,8 @@ impl FenceArgs {
         let client = Client::new(&self.server)?;
         match call {
             Call::Restore(_) => unreachable!("done above"),
-            Call::Raise { resource, token, token_file } => {
-                let token = token_from(token, token_file.as_deref())?;
+            Call::Raise(holding) => {
+                let (token, resource) = (holding.token()?, holding.resource);
                 let body = json!({ "resource": resource, "token": token });
                 client.post("/v1/fence/raise", &body, DRAIN_TIME).await?;
                 let text = format!("raised to {token}: every older write has settled");

@@ -30,7 +30,7 @@ pub struct LeaseArgs {
     #[command(flatten)]
     server: ServerArgs,
     /// Print the server's JSON answer.
-    #[arg(long, global = true)]
+    #[arg(long, global = true, display_order = 100)]
     json: bool,
     #[command(subcommand)]
     call: Call,
@@ -91,9 +91,9 @@ struct Renew {
 
 /// A resource and the token that holds it.
 #[derive(Args, Debug)]
-struct Holding {
+pub(super) struct Holding {
     /// Which resource.
-    resource: String,
+    pub(super) resource: String,
     /// Its token (default: from --token-file, then FENCING_TOKEN).
     token: Option<Token>,
     /// File with the token.
@@ -214,7 +214,7 @@ impl Acquire {
 // === impl Holding ===
 
 impl Holding {
-    fn token(&self) -> Result<Token, ClientError> {
+    pub(super) fn token(&self) -> Result<Token, ClientError> {
         token_from(self.token, self.token_file.as_deref())
     }
 }
@@ -255,7 +255,7 @@ pub(super) fn token_from(
             Some(text) => (text.into_encoded_bytes(), "FENCING_TOKEN".into()),
             None => {
                 return Err(ClientError::Usage(
-                    "no token; give it as an argument, with --token-file, or in FENCING_TOKEN"
+                    "no token; give it on the command line, with --token-file, or in FENCING_TOKEN"
                         .into(),
                 ));
             }
@@ -289,8 +289,11 @@ pub(super) fn print(out: &mut dyn Write, json: bool, answer: &Value, text: &str)
     written.and_then(|()| out.flush()).is_ok()
 }
 
+/// Time left: whole seconds, rounded down, where a part of one does not matter.
 fn millis(value: &Value) -> String {
-    value.as_u64().map_or_else(|| "?".into(), |ms| Span(Duration::from_millis(ms)).to_string())
+    let Some(ms) = value.as_u64() else { return "?".into() };
+    let left = if ms < 10_000 { ms } else { ms - ms % 1_000 };
+    Span(Duration::from_millis(left)).to_string()
 }
 
 fn state(lease: &Value) -> &'static str {

@@ -26,9 +26,16 @@ use clap::{Args, Parser, Subcommand};
 
 use exit::Exit;
 
+const BEGIN: &str = "\
+Begin with a fencegate.toml: `fencegate check` says what is wrong with it, `fencegate serve` runs it,
+`fencegate status` shows how it is, `fencegate explain PUT /bucket/key` what it makes of a request.
+
+Exit codes: 0 done, 1 refused or lost, 2 wrong command line or configuration, 3 no answer.
+`run` and `with` pass on the command's; their own are 123 to 127, see `fencegate run --help`.";
+
 /// A fencing proxy for storage: refuses stale writes before they reach an S3 or REST store.
 #[derive(Parser, Debug)]
-#[command(name = "fencegate", version, about, propagate_version = true)]
+#[command(name = "fencegate", version, about, propagate_version = true, after_help = BEGIN)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

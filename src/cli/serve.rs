@@ -44,9 +44,10 @@ impl Serve {
         for warning in &config.warnings {
             tracing::warn!(%warning, "configuration");
         }
-        for (rule, level) in config.levels.iter().enumerate() {
-            if let Some(level) = level {
-                tracing::info!(rule = rule + 1, level = config::name_of(level.level), "rule");
+        for (place, (rule, level)) in config.pipeline.rules.iter().zip(&config.levels).enumerate() {
+            if let (Some(level), Some(resource)) = (level, &rule.resource) {
+                let level = config::name_of(level.level);
+                tracing::info!(rule = place + 1, resource, level, "rule");
             }
         }
         let path: PathBuf = self.file.config;

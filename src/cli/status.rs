@@ -177,7 +177,7 @@ fn reason(rule: &Value) -> String {
         .collect();
     if lacking.is_empty() {
         let held: Vec<_> = rows(&rule["findings"]).map(|one| text(&one["assumption"])).collect();
-        return format!("{} hold", held.join(" "));
+        return format!("assuming {}", held.join(" "));
     }
     lacking.join("; ")
 }
@@ -269,7 +269,7 @@ writes  2 not settled, 0 bytes withheld
 
 rules, version 3
 RULE  MATCH       RESOURCE  LEVEL     WHY
-1     wal/**      wal/main  drained   U1 hold
+1     wal/**      wal/main  drained   assuming U1
 2     x/**, y/**  x         advisory  U2 set k
 3     p/**        -         -         fence = \"none\"
 

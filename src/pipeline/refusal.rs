@@ -254,10 +254,10 @@ impl Refusal {
     pub fn text(&self) -> String {
         match self {
             Refusal::StaleToken { resource, presented } => format!(
-                "fencing token {presented} for {resource} is stale: a newer lease was granted. This writer has lost its lease; stop it and acquire a new lease before writing again."
+                "fencing token {presented} for {resource} is stale: a newer one was issued. This writer has lost its lease: stop it. A new lease begins a new term; never take one only to repeat this write."
             ),
             Refusal::LeaseReleased { resource, presented } => format!(
-                "the lease on {resource} with fencing token {presented} was released by its holder. Acquire a new lease before writing again."
+                "the lease on {resource} with fencing token {presented} was released by its holder, or ended by an operator. Acquire a new lease before writing again."
             ),
             Refusal::LeaseExpired { resource, presented } => format!(
                 "the lease on {resource} with fencing token {presented} has expired and this request needs a running one. Acquire a new lease before writing again."
@@ -291,7 +291,7 @@ impl Refusal {
             }
             Refusal::InvalidRequest { why } => format!("{why}."),
             Refusal::UnknownOperation { what } => {
-                format!("{what}; it is not forwarded because its effect is not known.")
+                format!("no known operation: {what}. It is not forwarded, since nothing is known of its effect.")
             }
             Refusal::Misdirected { host } => format!(
                 "the host {host:?} is not one that this proxy answers for. Use one of `proxy.hosts`, or add it there."
@@ -300,7 +300,7 @@ impl Refusal {
                 "{what} is larger than {limit} bytes, the most that can be held back until it is checked. Send less at a time, or raise `{key}`."
             ),
             Refusal::BodyTimeout => {
-                "the request body did not arrive in time; nothing was written. Send it again."
+                "the request body did not arrive in time, and its end was not sent to the store. Send it again."
                     .to_owned()
             }
             Refusal::Draining { resource, why, .. } => format!(

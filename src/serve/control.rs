@@ -158,7 +158,8 @@ impl Control {
             ready.bound = true;
             ready.proxy = proxy.clone();
         });
-        tracing::info!(proxy, threads, incarnation = ?control.opened.incarnation, "fencegate serves");
+        let version = env!("CARGO_PKG_VERSION");
+        tracing::info!(version, proxy, threads, incarnation = ?control.opened.incarnation, "fencegate serves");
         control.wait(&mut signals).await;
         control.end(signals, serving_admin).await
     }

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use clap::Parser;
 
 use super::*;
+use crate::core::Token;
 use crate::pipeline::refusal::Refusal;
 use crate::serve::admin::double::Server;
 

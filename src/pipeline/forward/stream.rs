@@ -14,14 +14,13 @@ use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep};
 
 use super::answer::{NoHead, Reply, head, poll_head, read, read_whole};
-use super::write::{Fenced, conclude, finish, timed};
+use super::write::{Fenced, conclude, connected, finish, timed, unsent};
 use super::{Failed, Forward};
-use crate::core::gate::Outcome;
 use crate::pipeline::body::{Broken, DownBody, Progress, StreamControl, Tail};
 use crate::pipeline::refusal::Refusal;
 use crate::pipeline::respond::clean;
 use crate::pipeline::settle::{Answer, Stage};
-use crate::pipeline::upstream::{Checkout, Connection};
+use crate::pipeline::upstream::Connection;
 
 /// How long a store that was asked with `Expect` may take to want the body.
 ///
@@ -51,28 +50,12 @@ pub(super) async fn stream(
 ) -> Result<Response<DownBody>, Failed> {
     let upstream = Arc::clone(&forward.upstream);
     let signal = fenced.admission.cut_signal();
-    let pool = forward.worker.pool(&upstream);
-    let checkout = pool
-        .checkout(
-            &upstream.endpoint,
-            upstream.connect_timeout,
-            upstream.idle_timeout,
-            Checkout::Write,
-        )
-        .await;
-    let mut connection = match checkout {
+    let mut connection = match connected(&forward).await {
         Ok(connection) => connection,
-        Err(error) => {
-            tracing::warn!(error = &error as &dyn std::error::Error, "no connection to the store");
-            fenced.admission.settle(Outcome::NotSent);
-            return Err(
-                forward.failed(Refusal::UpstreamFailed { unknown: false, why: error.to_string() })
-            );
-        }
+        Err(refusal) => return Err(unsent(&mut forward, *fenced, refusal)),
     };
     let Some(incoming) = forward.incoming.take() else {
-        fenced.admission.settle(Outcome::NotSent);
-        return Err(forward.failed(Refusal::Internal));
+        return Err(unsent(&mut forward, *fenced, Refusal::Internal));
     };
     let asks = forward.framed.expects;
     if asks {
@@ -152,7 +135,8 @@ pub(super) async fn stream(
         Event::Idle => Refusal::BodyTimeout,
         Event::Broken(Broken::Refused(error)) => Refusal::InvalidRequest { why: error.to_string() },
         Event::Broken(Broken::Client) => Refusal::InvalidRequest {
-            why: "the connection ended inside the body; nothing was written".to_owned(),
+            why: "the connection ended inside the body, whose end was not sent to the store"
+                .to_owned(),
         },
     };
     // The tail never leaves: the connection is reset before anything else is told.

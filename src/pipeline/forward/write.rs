@@ -84,10 +84,7 @@ pub async fn write(
     };
     let collected = match collected {
         Ok(collected) => collected,
-        Err(refusal) => {
-            fenced.admission.settle(Outcome::NotSent);
-            return Err(forward.failed(refusal));
-        }
+        Err(refusal) => return Err(unsent(&mut forward, *fenced, refusal)),
     };
     match collected {
         Collected::Whole { bytes, trailers } => {
@@ -137,9 +134,27 @@ async fn body(
         Err(Stopped::Refused(refusal)) => Err(refusal),
         Err(Stopped::Cut) => Err(fenced.overtaken()),
         Err(Stopped::Gone) => Err(Refusal::InvalidRequest {
-            why: "the connection ended inside the body; nothing was written".to_owned(),
+            why: "the connection ended inside the body, whose end was not sent to the store"
+                .to_owned(),
         }),
     }
+}
+
+/// A connection for one fenced write.
+pub(super) async fn connected(forward: &Forward) -> Result<Connection, Refusal> {
+    let upstream = &forward.upstream;
+    let pool = forward.worker.pool(upstream);
+    let (connect, idle) = (upstream.connect_timeout, upstream.idle_timeout);
+    pool.checkout(&upstream.endpoint, connect, idle, Checkout::Write).await.map_err(|error| {
+        tracing::warn!(error = &error as &dyn std::error::Error, "no connection to the store");
+        Refusal::UpstreamFailed { unknown: false, why: error.to_string() }
+    })
+}
+
+/// Settles a write of which nothing was sent.
+pub(super) fn unsent(forward: &mut Forward, fenced: Fenced, refusal: Refusal) -> Failed {
+    fenced.admission.settle(Outcome::NotSent);
+    forward.failed(refusal)
 }
 
 /// A body that is here in full: head and body leave together, after the commit point.
@@ -150,33 +165,16 @@ async fn whole(
     trailers: Option<http::HeaderMap>,
 ) -> Result<Response<DownBody>, Failed> {
     if let Err(refusal) = complete(&forward, &bytes) {
-        fenced.admission.settle(Outcome::NotSent);
-        return Err(forward.failed(refusal));
+        return Err(unsent(&mut forward, *fenced, refusal));
     }
     let upstream = Arc::clone(&forward.upstream);
-    let pool = forward.worker.pool(&upstream);
-    let checkout = pool
-        .checkout(
-            &upstream.endpoint,
-            upstream.connect_timeout,
-            upstream.idle_timeout,
-            Checkout::Write,
-        )
-        .await;
-    let mut connection = match checkout {
+    let mut connection = match connected(&forward).await {
         Ok(connection) => connection,
-        Err(error) => {
-            tracing::warn!(error = &error as &dyn std::error::Error, "no connection to the store");
-            fenced.admission.settle(Outcome::NotSent);
-            return Err(
-                forward.failed(Refusal::UpstreamFailed { unknown: false, why: error.to_string() })
-            );
-        }
+        Err(refusal) => return Err(unsent(&mut forward, *fenced, refusal)),
     };
     if let Err(refusal) = fenced.commit().await {
-        fenced.admission.settle(Outcome::NotSent);
-        pool.put(connection);
-        return Err(forward.failed(refusal));
+        forward.worker.pool(&upstream).put(connection);
+        return Err(unsent(&mut forward, *fenced, refusal));
     }
     forward.head.headers.remove(http::header::EXPECT);
     let nothing = bytes.is_empty() && !forward.framed.chunked && trailers.is_none();

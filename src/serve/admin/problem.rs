@@ -221,7 +221,10 @@ impl IntoResponse for Problem {
 
 /// The answer to a path that is not there.
 pub(super) async fn no_such_route(uri: Uri) -> Problem {
-    let detail = format!("there is no {}; see docs/reference/lease-api.md", uri.path());
+    let detail = format!(
+        "there is no {} on the admin listener; `GET /openapi.json` lists its calls. Clients of the store use `proxy.listen`",
+        uri.path()
+    );
     Problem::new(StatusCode::NOT_FOUND, "not-found", "not found", detail)
 }
 

@@ -13,8 +13,8 @@ pub type SharedCause = Arc<dyn std::error::Error + Send + Sync>;
 pub enum StoreError {
     /// Another process has it open.
     #[error(
-        "the database {} is in use by {holder} after waiting {waited:?}; stop that process, or give this one its own `lease.path`",
-        path.display()
+        "the database {} is in use by {holder}{}",
+        path.display(), after(*waited)
     )]
     Locked {
         /// The file.
@@ -78,6 +78,14 @@ pub enum StoreError {
         /// The file.
         path: PathBuf,
     },
+}
+
+/// What to do about a file in use, of a server that waited for it or of a command that did not.
+fn after(waited: Duration) -> String {
+    if waited.is_zero() {
+        return "; stop that process first".to_owned();
+    }
+    format!(" after waiting {waited:?}; stop that process, or give this one its own `lease.path`")
 }
 
 /// What to do about a refusal of the file system.

@@ -17,6 +17,7 @@ use crate::core::gate::PermitId;
 use crate::core::lease::Record;
 use crate::core::{Holder, Millis, Resource, Token};
 use crate::store::clock::Clock;
+use crate::telemetry::log::chain;
 
 /// Most commands in one commit: bounds how long the first one waits for the last.
 const BATCH: usize = 4_096;
@@ -305,15 +306,3 @@ impl Writer {
 
 /// A change of a lease, as observers are told.
 pub(super) type Told = (LeaseChange, Resource, Holder);
-
-/// The error and all its causes, in one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
-}
