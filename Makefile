@@ -12,7 +12,7 @@ CARGO_TARGET_DIR ?= $(CACHE_DIR)/target
 FENCEGATE_VENV ?= $(CACHE_DIR)/venv
 export CARGO_TARGET_DIR FENCEGATE_VENV
 
-.PHONY: test demo test-long fmt fmt-check lint doc build release bench prereqs man image clean
+.PHONY: test demo test-long fmt fmt-check lint doc build release bench bench-micro prereqs man image clean
 
 test: prereqs
 	$(CARGO) test --locked
@@ -45,7 +45,15 @@ build:
 release:
 	scripts/build-release.sh
 
+# Beside nginx and HAProxy; wants two idle cores and some minutes. BENCH has options of bench/run.py.
 bench:
+	@scripts/prereqs.sh bench
+	$(CARGO) build --locked --release --bin fencegate --example bench_sink
+	PATH="$$PATH:/usr/sbin" bench/run.py --fencegate $(CARGO_TARGET_DIR)/release/fencegate \
+		--sink $(CARGO_TARGET_DIR)/release/examples/bench_sink $(BENCH)
+
+# Single functions.
+bench-micro:
 	$(CARGO) bench --locked
 
 # Quick when everything is there.

@@ -2,6 +2,8 @@
 # Installs what the tests and the demo need beyond Rust: a C compiler, curl, and real S3 stores and
 # clients in a Python environment of their own. Idempotent; a stamp makes the second run instant.
 #
+# With the argument "bench": what `make bench` needs instead, Debian packages alone.
+#
 #   FENCEGATE_VENV   where the Python environment is (default ~/.cache/fencegate/venv)
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -31,6 +33,21 @@ command -v pg_config|libpq-dev
 LIST
 )
 
+# To compare with; procps has pgrep.
+if [ "${1:-}" = bench ]; then
+    PATH=$PATH:/usr/sbin
+    system=$(cat <<'LIST'
+command -v cc|gcc
+command -v python3|python3
+command -v taskset|util-linux
+command -v pgrep|procps
+command -v nginx|nginx-light
+command -v haproxy|haproxy
+command -v wrk|wrk
+LIST
+)
+fi
+
 command -v cargo >/dev/null || die 'cargo is not on PATH; install Rust (the version is in Cargo.toml, rust-version), then try again'
 
 missing=()
@@ -50,6 +67,8 @@ if [ ${#missing[@]} -gt 0 ]; then
     "${as_root[@]}" apt-get update -q
     "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "${missing[@]}"
 fi
+
+[ "${1:-}" != bench ] || exit 0
 
 ready() {
     [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$want" ] && [ -x "$venv/bin/weed" ] && [ -x "$venv/bin/python" ]
