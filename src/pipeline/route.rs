@@ -58,7 +58,7 @@ fn one_key(set: &RuleSet, kind: StoreKind, method: &str, key: &str) -> Result<Ro
         let other = lookup(set, method, reading)?;
         if other != exact {
             let why = format!(
-                "a store may also read it as {reading:?}, which is {}, not {}; write it in one way only",
+                "a store may also read it as {reading:?}: that is {}, and this is {}; write it in one way only, or cover both by one pattern list",
                 describe(other.as_ref()),
                 describe(exact.as_ref()),
             );
