@@ -149,7 +149,7 @@ impl Pipeline {
         let rank = refusal.rank(origin.conditional);
         self.metrics.refuse(rank.code);
         let resource = refusal.resource().or(place.resource.as_ref()).map(Resource::as_str);
-        let query = origin.uri.query().map(Redacted);
+        let query = origin.uri.query().map(|query| Redacted(query).to_string());
         tracing::warn!(
             code = rank.code,
             status = rank.status.as_u16(),
@@ -157,11 +157,11 @@ impl Pipeline {
             rule = place.rule.map(|rule| rule + 1),
             token = token.map(Token::get),
             method = %origin.method,
-            path = ?origin.uri.path(),
-            query = query.as_ref().map(tracing::field::debug),
+            path = origin.uri.path(),
+            query,
             client = %peer,
             request_id = %origin.id,
-            reason = ?refusal.text(),
+            reason = refusal.text(),
             "request refused"
         );
     }

@@ -56,13 +56,13 @@ impl Audit {
     }
 
     fn log(&self, outcome: &str) {
-        // Names may hold anything but control characters, quotes and spaces included: Debug quotes them.
+        // As text, not as Debug: quoted in text lines all the same, and once only in JSON.
         tracing::info!(
             { field::PEER } = %self.peer,
             { field::ACTION } = self.action,
-            { field::RESOURCE } = ?self.resource,
+            { field::RESOURCE } = self.resource.as_str(),
             { field::TOKEN } = self.token.map(Token::get),
-            { field::HOLDER } = self.holder.as_ref().map(tracing::field::debug),
+            { field::HOLDER } = self.holder.as_ref().map(Holder::as_str),
             { field::OUTCOME } = outcome,
             { field::REQUEST_ID } = self.request_id,
             "admin change"

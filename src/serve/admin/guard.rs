@@ -85,8 +85,8 @@ pub(super) async fn guard<B: LeaseBackend, F: FenceControl>(
         Err(problem) => {
             tracing::info!(
                 %peer,
-                method = ?request.method(),
-                path = ?request.uri().path(),
+                method = %request.method(),
+                path = request.uri().path(),
                 status = problem.status.as_u16(),
                 "admin request refused"
             );
