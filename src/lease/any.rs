@@ -65,19 +65,6 @@ macro_rules! each {
     };
 }
 
-// === impl Config ===
-
-#[cfg(feature = "embedded")]
-impl Config {
-    /// How to open the embedded database that these settings name.
-    pub fn store_options(&self) -> crate::store::embedded::Options {
-        crate::store::embedded::Options {
-            open_wait: self.open_wait.0,
-            ..crate::store::embedded::Options::new(&self.path)
-        }
-    }
-}
-
 // === impl AnyLease ===
 
 #[cfg_attr(not(feature = "embedded"), allow(unused_variables))]

@@ -80,15 +80,6 @@ impl fmt::Display for Step {
     }
 }
 
-/// One resource's row in a listing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MarkRecord {
-    /// Whose mark.
-    pub resource: Resource,
-    /// The mark.
-    pub mark: Token,
-}
-
 /// Keeps marks and permits. Suite: `tests/contract/ledger.rs`.
 pub trait Ledger: Send + Sync + 'static {
     /// Makes the mark of `resource` at least `token`. Returns the mark, which is greater than `token`

@@ -119,11 +119,6 @@ impl Secret {
     pub fn matches(&self, presented: &[u8]) -> bool {
         subtle::ConstantTimeEq::ct_eq(self.0.as_slice(), presented).into()
     }
-
-    /// The bytes, to send them to the service they belong to.
-    pub fn reveal(&self) -> &[u8] {
-        &self.0
-    }
 }
 
 impl fmt::Debug for Secret {

@@ -21,10 +21,6 @@ pub mod field {
     pub const HOLDER: &str = "holder";
     /// The fencing token.
     pub const TOKEN: &str = "token";
-    /// The highest token a fenced operation was admitted with.
-    pub const MARK: &str = "mark";
-    /// A permit's id.
-    pub const PERMIT: &str = "permit";
     /// Who asked: address and port, or `unix`.
     pub const PEER: &str = "peer";
     /// What was asked for.
@@ -33,20 +29,6 @@ pub mod field {
     pub const OUTCOME: &str = "outcome";
     /// The id that the answer carries, too.
     pub const REQUEST_ID: &str = "request_id";
-    /// The method of a request.
-    pub const METHOD: &str = "method";
-    /// The path of a request, without its query.
-    pub const PATH: &str = "path";
-    /// The query of a request, always through [`Redacted`](super::Redacted).
-    pub const QUERY: &str = "query";
-    /// The status of an answer.
-    pub const STATUS: &str = "status";
-    /// The code of a refusal.
-    pub const CODE: &str = "code";
-    /// How long it took, in milliseconds.
-    pub const ELAPSED_MS: &str = "elapsed_ms";
-    /// An error with its whole chain of causes: see [`chain`](super::chain).
-    pub const ERROR: &str = "error";
 }
 
 /// How log lines look: `--log-format`.

@@ -63,11 +63,6 @@ impl Gate {
         taint
     }
 
-    /// The permit that an exchange runs under; `None` once it is settled.
-    pub fn permit_of(&self, exchange: ExchangeId) -> Option<PermitId> {
-        self.exchanges.get(&exchange).map(|entry| entry.permit)
-    }
-
     /// Whether the exchange was cut before its commit point.
     pub fn is_cut(&self, exchange: ExchangeId) -> bool {
         self.exchanges.get(&exchange).is_none_or(|entry| entry.stage == Stage::Cut)
