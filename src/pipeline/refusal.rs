@@ -304,7 +304,7 @@ impl Refusal {
                     .to_owned()
             }
             Refusal::Draining { resource, why, .. } => format!(
-                "this write on {resource} waits for older ones: {why}. Nothing was forwarded; try again after the time in Retry-After."
+                "this request on {resource} waits for older writes: {why}. Nothing was forwarded; try again after the time in Retry-After."
             ),
             Refusal::Busy { what, .. } => format!(
                 "{what} is full; nothing was forwarded, try again after the time in Retry-After."

@@ -341,6 +341,8 @@ pub(super) fn conclude(
     let resource: &Resource = fenced.admission.resource();
     let token = fenced.token;
     let operation = forward.operation.name;
+    // Without its query, which may be signed.
+    let path = forward.framed.target.path();
     let status = match answer {
         Answer::Torn(status) | Answer::Complete(status, _) => Some(status.as_u16()),
         Answer::None | Answer::Garbled => None,
@@ -353,13 +355,13 @@ pub(super) fn conclude(
     };
     if settlement.alarm {
         tracing::error!(
-            %resource, %token, operation, status, outcome,
+            %resource, %token, operation, path, status, outcome,
             "the store said that a write was done before its last byte had left: it commits torn bodies; set upstream.torn_uploads = \"kept\""
         );
     } else if settlement.outcome == Outcome::Unknown {
-        tracing::warn!(%resource, %token, operation, status, outcome, what, "the outcome of a write is unknown");
+        tracing::warn!(%resource, %token, operation, path, status, outcome, what, "the outcome of a write is unknown");
     } else {
-        tracing::debug!(%resource, %token, operation, status, outcome, what, "exchange settled");
+        tracing::debug!(%resource, %token, operation, path, status, outcome, what, "exchange settled");
     }
     fenced.admission.settle(settlement.outcome);
 }
