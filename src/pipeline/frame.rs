@@ -11,14 +11,13 @@ use super::token::{FENCING_TOKEN, UNDERSCORE_TWIN, announces_token};
 ///
 /// # Reference
 /// RFC 9110, section 7.6.1.
-const HOP_BY_HOP: [HeaderName; 4] = [
+const HOP_BY_HOP: [HeaderName; 5] = [
     CONNECTION,
     HeaderName::from_static("keep-alive"),
     HeaderName::from_static("proxy-connection"),
     UPGRADE,
+    HeaderName::from_static("http2-settings"),
 ];
-
-const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 
 /// What `Connection` may name: anything else would take an end-to-end field off the request behind us.
 const MAY_BE_NAMED: [&str; 6] =
@@ -144,14 +143,27 @@ fn expects(headers: &HeaderMap) -> Result<bool, Refusal> {
 /// Makes the fields of a request fit to go on: hop-by-hop ones off, the token off unless it is signed,
 /// the body's framing as it will be sent.
 pub fn prepare(headers: &mut HeaderMap, framed: &Framed, keep_token: bool) {
-    for name in &HOP_BY_HOP {
-        headers.remove(name);
+    // One walk over what is there costs less than asking for each of what mostly is not.
+    let mut hop_by_hop = false;
+    let (mut te, mut trailer, mut twin) = (false, false, false);
+    for name in headers.keys() {
+        match name.as_str() {
+            "connection" | "keep-alive" | "proxy-connection" | "upgrade" | "http2-settings" => {
+                hop_by_hop = true
+            }
+            "te" => te = true,
+            "trailer" => trailer = true,
+            "fencing_token" => twin = true,
+            _ => {}
+        }
     }
-    headers.remove(HTTP2_SETTINGS);
+    if hop_by_hop {
+        for name in &HOP_BY_HOP {
+            headers.remove(name);
+        }
+    }
     // Trailers of answers are passed on to those who ask for them; nothing else may be asked for.
-    let wants_trailers =
-        headers.get(TE).is_some_and(|te| te.as_bytes().eq_ignore_ascii_case(b"trailers"));
-    if !wants_trailers {
+    if te && headers.get(TE).is_some_and(|te| !te.as_bytes().eq_ignore_ascii_case(b"trailers")) {
         headers.remove(TE);
     }
     if framed.chunked {
@@ -161,8 +173,10 @@ pub fn prepare(headers: &mut HeaderMap, framed: &Framed, keep_token: bool) {
     if !keep_token {
         headers.remove(FENCING_TOKEN);
     }
-    headers.remove(UNDERSCORE_TWIN);
-    if announces_token(headers) {
+    if twin {
+        headers.remove(UNDERSCORE_TWIN);
+    }
+    if trailer && announces_token(headers) {
         headers.remove(TRAILER);
     }
 }

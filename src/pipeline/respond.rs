@@ -67,7 +67,7 @@ impl std::fmt::Display for RequestId {
 pub fn is_conditional(headers: &HeaderMap) -> bool {
     headers.keys().any(|name| {
         let name = name.as_str().as_bytes();
-        name.starts_with(b"if-") || memchr::memmem::find(name, b"-if-").is_some()
+        name.starts_with(b"if-") || name.windows(4).any(|part| part == b"-if-")
     })
 }
 
@@ -137,6 +137,23 @@ fn printable(text: &str) -> String {
 /// Takes off an answer what concerns the store's connection only, and any token. `Transfer-Encoding` is
 /// set anew by hyper.
 pub fn clean(headers: &mut HeaderMap) {
+    let concerns_us = |name: &HeaderName| {
+        matches!(
+            name.as_str(),
+            "connection"
+                | "keep-alive"
+                | "proxy-connection"
+                | "upgrade"
+                | "transfer-encoding"
+                | "trailer"
+                | "fencing-token"
+                | "fencing_token"
+        )
+    };
+    // Most answers have none of them, and one walk tells.
+    if !headers.keys().any(concerns_us) {
+        return;
+    }
     for name in [CONNECTION, UPGRADE, TRANSFER_ENCODING] {
         headers.remove(name);
     }

@@ -35,7 +35,7 @@ pub(super) fn check_override(headers: &HeaderMap) -> Result<(), Refusal> {
 
 /// A name with `_` written as `-`: servers behind CGI or WSGI see the two as one.
 pub(super) fn twin(name: &str) -> Cow<'_, str> {
-    match name.contains('_') {
+    match name.as_bytes().contains(&b'_') {
         true => name.replace('_', "-").into(),
         false => name.into(),
     }

@@ -65,6 +65,8 @@ fn best(
     TABLE
         .iter()
         .filter(|row| row.verb == verb && row.path == path)
+        // Most requests have no query: then no row that needs one is taken apart.
+        .filter(|row| row.query.is_empty() || !query.is_empty())
         .filter(|row| row.discriminators().all(|(name, value)| query.matches(name, value)))
         .filter(|row| row.header.is_empty() || has(row.header))
         .max_by_key(|row| row.weight())

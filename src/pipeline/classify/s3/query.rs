@@ -108,6 +108,11 @@ impl<'a> Query<'a> {
         self.names().any(|own| own.eq_ignore_ascii_case(name))
     }
 
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.params.is_empty()
+    }
+
     /// Whether a discriminator is there, in exactly this case and, if one is needed, with this value.
     pub fn matches(&self, name: &str, value: Option<&str>) -> bool {
         self.params()
