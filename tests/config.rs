@@ -134,3 +134,28 @@ fn the_reference_has_exactly_the_keys_of_the_commented_file_and_their_defaults()
     assert!(rows.is_empty(), "keys that the file has not: {rows:?}");
     assert!(keys.len() >= 50, "{}", keys.len());
 }
+
+#[test]
+fn a_live_check_tells_a_store_that_answers_from_one_that_does_not() {
+    use crate::support::gate::Gate;
+    use crate::support::raw_store::RawStore;
+    let store = RawStore::start();
+    let gate = Gate::builder(&store.url()).start();
+    let config = gate.config_path().display().to_string();
+    let output = check(gate.dir(), &["--config", &config, "--live"]);
+    let seen = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{seen}");
+    assert!(seen.contains("upstream: takes connections"), "{seen}");
+    assert!(seen.contains(&format!("in use by process {} on ", gate.pid())), "{seen}");
+    drop(gate);
+    let dir = tempfile::tempdir().unwrap();
+    // Nobody listens on port 1 of this machine.
+    let file = "[upstream]\nkind = \"s3\"\nurl = \"http://127.0.0.1:1\"\n[lease]\npath = \"no/where.redb\"\n";
+    std::fs::write(dir.path().join("fencegate.toml"), file).unwrap();
+    let output = check(dir.path(), &["--live", "--json"]);
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let oks: Vec<_> =
+        report["live"].as_array().unwrap().iter().map(|look| look["ok"].as_bool()).collect();
+    assert_eq!(oks, [Some(false), Some(false)], "{report}");
+}

@@ -7,10 +7,11 @@ use serde::Serialize;
 
 use super::ConfigFile;
 use super::exit::Exit;
+use super::live::{self, Look};
 use crate::config::level::RuleLevel;
 use crate::config::{self, Config, Fault};
 
-/// Check the configuration, without a network.
+/// Check the configuration; without a network, unless `--live` is given.
 ///
 /// Shows each rule with its level and, for each assumption of the promise, why it holds or what to set.
 /// Exits with 0 if the file is good, with or without warnings, and with 2 if it is not.
@@ -24,6 +25,9 @@ pub struct Check {
     /// Print JSON.
     #[arg(long)]
     json: bool,
+    /// Look too whether the stores take connections and the database can be opened. Exits with 3 if not.
+    #[arg(long, conflicts_with = "print")]
+    live: bool,
 }
 
 /// What `--json` prints.
@@ -35,6 +39,8 @@ struct Report<'c> {
     faults: &'c [Fault],
     warnings: &'c [Fault],
     notes: &'c [&'static str],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    live: Option<&'c [Look]>,
 }
 
 #[derive(Serialize)]
@@ -61,10 +67,11 @@ impl Check {
     /// Runs the command.
     pub fn run(self) -> Exit {
         let loaded = config::load(&self.file.config);
+        let looks = loaded.as_ref().ok().filter(|_| self.live).map(live::all);
         let text = match &loaded {
             Ok(config) if self.print => config.print(),
-            Ok(config) if self.json => json(&report(config)),
-            Ok(config) => people(config),
+            Ok(config) if self.json => json(&Report { live: looks.as_deref(), ..report(config) }),
+            Ok(config) => people(config) + &looks.as_deref().map(live::people).unwrap_or_default(),
             Err(errors) if self.json => json(&Report {
                 file: self.file.config.display().to_string(),
                 ok: false,
@@ -72,12 +79,16 @@ impl Check {
                 faults: &errors.0,
                 warnings: &[],
                 notes: &[],
+                live: None,
             }),
             Err(_) => String::new(),
         };
         // A reader that went away has seen what it wanted.
         let _ = std::io::stdout().lock().write_all(text.as_bytes());
         match loaded {
+            Ok(_) if looks.is_some_and(|looks| looks.iter().any(|look| !look.ok)) => {
+                Exit::Unreachable
+            }
             Ok(_) => Exit::Done,
             Err(errors) => {
                 if !self.json {
@@ -109,6 +120,7 @@ fn report(config: &Config) -> Report<'_> {
         faults: &[],
         warnings: &config.warnings,
         notes: &NOTES,
+        live: None,
     }
 }
 

@@ -11,6 +11,7 @@ pub mod explain;
 pub mod fence;
 pub mod hold;
 pub mod lease;
+mod live;
 mod notify;
 pub mod run;
 pub mod serve;

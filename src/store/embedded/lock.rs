@@ -57,7 +57,7 @@ impl LockFile {
     }
 }
 
-fn named_in(file: &mut File) -> Option<String> {
+pub(super) fn named_in(file: &mut File) -> Option<String> {
     let mut name = String::new();
     file.rewind().ok()?;
     file.take(1_024).read_to_string(&mut name).ok()?;

@@ -10,6 +10,7 @@ mod batch;
 mod error;
 mod identity;
 mod lock;
+mod look;
 mod open;
 mod rows;
 mod schema;
@@ -30,6 +31,7 @@ use crate::store::clock::{Clock, SystemClock};
 pub use backup::{Restored, restore};
 pub use error::{SharedCause, StoreError};
 pub use identity::Reason;
+pub use look::{Place, look};
 pub use rows::Permit;
 pub use writer::{LeaseChange, Observer};
 
