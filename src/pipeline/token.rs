@@ -9,6 +9,9 @@ use crate::core::Token;
 /// The header that carries the token.
 pub const FENCING_TOKEN: HeaderName = HeaderName::from_static("fencing-token");
 
+/// Begins the list of signed fields in `Authorization`.
+const SIGNED_HEADERS: &[u8] = b"SignedHeaders=";
+
 /// Some servers read it as the same name: it is no carrier, and never goes on.
 pub const UNDERSCORE_TWIN: &str = "fencing_token";
 
@@ -37,11 +40,11 @@ pub fn is_signed(headers: &HeaderMap, query: Option<&str>) -> bool {
         |list: &str| list.split(';').any(|name| name.trim().eq_ignore_ascii_case("fencing-token"));
     let header = headers
         .get(http::header::AUTHORIZATION)
-        // Nearly always it is not named at all, and one search tells.
-        .filter(|value| memchr::memmem::find(value.as_bytes(), b"encing-").is_some())
         .and_then(|value| value.to_str().ok())
-        .and_then(|value| value.split("SignedHeaders=").nth(1))
-        .and_then(|rest| rest.split(',').next());
+        .and_then(|value| {
+            let at = memchr::memmem::find(value.as_bytes(), SIGNED_HEADERS)?;
+            value[at + SIGNED_HEADERS.len()..].split(',').next()
+        });
     let query = query
         .into_iter()
         .flat_map(|query| query.split('&'))
@@ -122,6 +125,10 @@ mod tests {
     fn a_signed_token_is_noticed_in_header_and_query() {
         let mut signed = headers(&["3"]);
         let value = "AWS4-HMAC-SHA256 Credential=AK/20260101/r/s3/aws4_request, SignedHeaders=fencing-token;host, Signature=00";
+        signed.insert(http::header::AUTHORIZATION, HeaderValue::from_static(value));
+        assert!(is_signed(&signed, None));
+        let value =
+            "AWS4-HMAC-SHA256 Credential=AK, SignedHeaders=FENCING-TOKEN;host, Signature=00";
         signed.insert(http::header::AUTHORIZATION, HeaderValue::from_static(value));
         assert!(is_signed(&signed, None));
         let carries = headers(&["3"]);

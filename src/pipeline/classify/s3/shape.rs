@@ -56,7 +56,9 @@ pub(super) fn check_fields(headers: &HeaderMap) -> Result<Fields<'_>, Refusal> {
         let name = name.as_str();
         // What is looked for begins with `x`, or is a twin of a field that frames the request.
         let twinned = name.as_bytes().contains(&b'_');
-        if !twinned && (!name.starts_with('x') || HARMLESS.contains(&name)) {
+        let snowball = name.as_bytes().contains(&b'w') && name.contains("snowball");
+        let harmless = !name.starts_with('x') || HARMLESS.contains(&name);
+        if harmless && !twinned && !snowball {
             continue;
         }
         let twin = twin(name);

@@ -113,6 +113,7 @@ fn a_write_with_anything_left_over_is_refused() {
         ("PUT", "/b/k", &[("x-oss-copy-source", "b/s")]),
         ("PUT", "/b/k", &[("x-amz-copy-source-vendor", "b/s")]),
         ("PUT", "/b/k", &[("x-amz-meta-snowball-auto-extract", "true")]),
+        ("PUT", "/b/k", &[("amz-snowball-extract", "true")]),
         ("PUT", "/b/k", &[("x-amz-meta-minio-snowball-prefix", "p")]),
         ("PUT", "/b/k", &[("x-minio-extract", "true")]),
         ("PUT", "/b/k?x-amz-meta-snowball-auto-extract=true", &[]),
