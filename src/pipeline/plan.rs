@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::{HeaderMap, Method};
 
 use super::classify::keys::read as read_key;
-use super::classify::{Effect, Head, Keys, Operation, classify, host};
+use super::classify::{Effect, Head, Operation, classify, host};
 use super::frame::Framed;
 use super::refusal::Refusal;
 use super::route::{self, Routed};
@@ -62,8 +62,8 @@ pub fn plan(
         let routed = match operation.effect {
             Effect::Read => Some(route::read(set, method.as_str(), &operation)),
             Effect::Write => match route::keys_of_head(&operation) {
-                keys if keys.is_empty() => None,
-                keys => Some(route::write(set, kind, method.as_str(), &keys)?),
+                [] => None,
+                keys => Some(route::write(set, kind, method.as_str(), keys)?),
             },
         };
         let upstream = match &routed {
@@ -106,13 +106,8 @@ fn one_place(set: &RuleSet, method: &Method, operation: &Operation) -> Result<()
     if !matches!(operation.name, "COPY" | "MOVE") {
         return Ok(());
     }
-    let keys = match &operation.keys {
-        Keys::One(key) => std::slice::from_ref(key),
-        Keys::Several(keys) => keys.as_slice(),
-        Keys::Prefix(_) | Keys::InBody { .. } | Keys::Nothing => &[],
-    };
     let mut store = None;
-    for key in keys.iter().chain(&operation.source) {
+    for key in route::keys_of_head(operation).iter().chain(&operation.source) {
         let found = set.table.lookup(method.as_str(), key).ok().flatten();
         let rule = found.map(|found| &set.rules[found.rule]);
         if rule.is_some_and(|rule| rule.strip_prefix.is_some() || rule.add_prefix.is_some()) {

@@ -130,11 +130,11 @@ pub fn source(
 }
 
 /// The keys that the head of a write names; empty if they are in its body.
-pub fn keys_of_head(operation: &Operation) -> Vec<String> {
+pub fn keys_of_head(operation: &Operation) -> &[String] {
     debug_assert_eq!(operation.effect, Effect::Write);
     match &operation.keys {
-        Keys::One(key) => vec![key.clone()],
-        Keys::Several(keys) => keys.clone(),
-        Keys::Prefix(_) | Keys::InBody { .. } | Keys::Nothing => Vec::new(),
+        Keys::One(key) => std::slice::from_ref(key),
+        Keys::Several(keys) => keys,
+        Keys::Prefix(_) | Keys::InBody { .. } | Keys::Nothing => &[],
     }
 }

@@ -9,12 +9,12 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use http::request::Parts;
-use http::{HeaderMap, Method, Request, Response, Uri};
+use http::{Method, Request, Response, Uri};
 use http_body::Body;
 use hyper::body::Incoming;
 
 use super::body::DownBody;
-use super::classify::{BodyKind, Effect, Keys, document_keys};
+use super::classify::{Effect, decides_by_body, document_keys};
 use super::client::{Client, Peer};
 use super::fence::{Cargo, Fences, Turned};
 use super::forward::{self, Budget, Failed, Fenced, Forward};
@@ -207,7 +207,7 @@ impl Steps<'_> {
             if self.pipeline.draining.load(Ordering::Relaxed) {
                 return Err(Failed { refusal: Refusal::ShuttingDown, unread: incoming });
             }
-            let planned = match self.plan(&framed, &head.method, &head.headers) {
+            let planned = match plan(&self.set, &framed, &head.method, &head.headers) {
                 Ok(planned) => planned,
                 Err((at, refusal)) => {
                     *kind = at;
@@ -252,16 +252,6 @@ impl Steps<'_> {
                 Entered::Open(purpose) => forward::read(forward, purpose).await,
             };
         }
-    }
-
-    /// Steps 2 and 3.
-    fn plan(
-        &self,
-        framed: &Framed,
-        method: &Method,
-        headers: &HeaderMap,
-    ) -> Result<Plan, (StoreKind, Refusal)> {
-        plan(&self.set, framed, method, headers)
     }
 
     /// Steps 4 and 5: the token, and the fence.
@@ -318,10 +308,8 @@ impl Steps<'_> {
         token: Option<Token>,
         incoming: &mut Option<Incoming>,
     ) -> Result<(Plan, Routed, Entered), Turned> {
-        let checks_body = matches!(plan.operation.keys, Keys::InBody { .. })
-            || (plan.operation.body == BodyKind::Document
-                && plan.operation.name == "RestoreObject");
-        let mut keys = route::keys_of_head(&plan.operation);
+        let checks_body = decides_by_body(&plan.operation);
+        let mut keys = route::keys_of_head(&plan.operation).to_vec();
         if checks_body {
             let document = self.read_document(incoming).await.map_err(Turned::Refused)?;
             keys.extend(document_keys(&plan.operation, &document).map_err(Turned::Refused)?);
@@ -340,7 +328,7 @@ impl Steps<'_> {
                 .map_err(Turned::Refused)?;
         }
         let (Some(rule), Some(resource)) = (routed.rule, routed.resource.clone()) else {
-            return Ok((plan, routed, self.unfenced()));
+            return Ok((plan, routed, Entered::Open(Checkout::Write)));
         };
         let Some(token) = token else {
             return Err(Turned::Refused(Refusal::MissingToken { resource }));
@@ -356,7 +344,7 @@ impl Steps<'_> {
         self.pipeline.metrics.time(Step::Fence, started);
         self.place.fenced = true;
         admission.belongs_to(self.set.counters(Some(rule)));
-        let fenced = Fenced { token, admission, validated, fences: fences.clone() };
+        let fenced = Fenced { token, admission, validated };
         Ok((plan, routed, Entered::Write(Box::new(fenced))))
     }
 
@@ -372,10 +360,6 @@ impl Steps<'_> {
                 why: "the client went away while it waited; nothing was forwarded".to_owned(),
             })),
         }
-    }
-
-    fn unfenced(&mut self) -> Entered {
-        Entered::Open(Checkout::Write)
     }
 
     /// Reads a document whose keys decide, before anything else is done with it.

@@ -107,6 +107,9 @@ pub struct Operation {
     pub answer: AnswerKind,
 }
 
+/// The one operation beside batches whose body is looked at: it may name another bucket.
+const RESTORE: &str = "RestoreObject";
+
 /// Classifies one request by its head.
 ///
 /// * `read_methods`: further methods that only read (REST), from the rule that covers the path; may be empty.
@@ -124,6 +127,12 @@ pub fn classify(
     }
 }
 
+/// Whether an operation's body decides what it touches, or whether it may pass: then [`document_keys`] has
+/// to see it before the fence.
+pub fn decides_by_body(operation: &Operation) -> bool {
+    matches!(operation.keys, Keys::InBody { .. }) || operation.name == RESTORE
+}
+
 /// Judges the whole body of a [`BodyKind::Document`] before it goes upstream, and reads the keys it names:
 /// those of a batch delete; none for anything else.
 ///
@@ -132,7 +141,7 @@ pub fn classify(
 pub fn document_keys(operation: &Operation, body: &[u8]) -> Result<Vec<String>, Refusal> {
     match &operation.keys {
         Keys::InBody { bucket } => batch::delete_keys(bucket, body),
-        _ if operation.name == "RestoreObject" => batch::check_restore(body).map(|()| Vec::new()),
+        _ if operation.name == RESTORE => batch::check_restore(body).map(|()| Vec::new()),
         _ => Ok(Vec::new()),
     }
 }

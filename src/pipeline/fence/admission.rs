@@ -7,8 +7,9 @@ use std::task::{Context, Poll};
 use futures_util::task::AtomicWaker;
 
 use super::{Fences, Policy, Validated};
-use crate::core::Resource;
 use crate::core::gate::{Admitted, Commit, ExchangeId, Outcome};
+use crate::core::{Resource, Token};
+use crate::pipeline::refusal::Refusal;
 use crate::telemetry::metrics::{Event, Level, RuleCounters, Settled};
 
 /// An admitted request. Forwarding demands one, so the fence cannot be skipped.
@@ -68,11 +69,6 @@ impl Admission {
         &self.resource
     }
 
-    /// How the rule wants it fenced.
-    pub fn policy(&self) -> &Policy {
-        &self.policy
-    }
-
     /// Bytes of the body are about to leave: from now on a drop is an unknown outcome.
     pub fn touch(&mut self) {
         self.touched = true;
@@ -91,6 +87,16 @@ impl Admission {
             self.fences.0.metrics.raise(Level::InFlight);
         }
         commit
+    }
+
+    /// Validates `token` again, for a commit point that asks for it.
+    ///
+    /// # Errors
+    /// As [`Fences::validate`].
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn revalidate(&self, token: Token) -> Result<Validated, Refusal> {
+        self.fences.validate(&self.resource, token, &self.policy).await
     }
 
     /// A signal that fires when the exchange is cut; at once if it was cut already.

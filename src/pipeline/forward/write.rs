@@ -18,7 +18,7 @@ use crate::core::gate::{Commit, Outcome};
 use crate::core::{Resource, Token};
 use crate::pipeline::body::{DownBody, Relay, Tail, UpBody, Whole};
 use crate::pipeline::classify::BodyKind;
-use crate::pipeline::fence::{Admission, Fences, Validated};
+use crate::pipeline::fence::{Admission, Validated};
 use crate::pipeline::refusal::Refusal;
 use crate::pipeline::respond::clean;
 use crate::pipeline::settle::{Answer, Stage, settle};
@@ -37,8 +37,6 @@ pub struct Fenced {
     pub admission: Admission,
     /// The validation that it relies on.
     pub validated: Validated,
-    /// To validate again.
-    pub fences: Fences,
 }
 
 // === impl Fenced ===
@@ -51,11 +49,7 @@ impl Fenced {
                 Commit::Go => return Ok(()),
                 Commit::Cut => return Err(self.overtaken()),
                 Commit::Revalidate => {
-                    let policy = *self.admission.policy();
-                    self.validated = self
-                        .fences
-                        .validate(self.admission.resource(), self.token, &policy)
-                        .await?;
+                    self.validated = self.admission.revalidate(self.token).await?;
                 }
             }
         }
